@@ -1,0 +1,1 @@
+"""The `preempt` command: puts collectors, replay and analysis together."""

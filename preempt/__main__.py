@@ -1,0 +1,5 @@
+"""`python -m preempt` is `preempt`."""
+
+from preempt.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The subcommands of `preempt`, one module each; thin over library functions."""

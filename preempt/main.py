@@ -1,0 +1,112 @@
+"""Entry point of `preempt`: finds the subcommand, and turns what goes wrong into one line.
+
+Subcommands are imported only when they run, so `preempt --help` does not wait for polars or
+duckdb. Exit codes are SPEC §12's; an error class carries its own in `exit_code`.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from replay.strict import printable
+from replay.version import __version__
+
+INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
+_MOST_CHARACTERS = 4000
+
+# Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
+COMMANDS = {
+    "demo": ("preempt.commands.demo:demo_command", "The whole pipeline on recorded data."),
+    "import": ("preempt.commands.importing:import_command", "Turn a public trace into a workload."),
+    "replay": ("preempt.commands.replay:replay_command", "Replay a workload into a ledger."),
+    "verify": ("preempt.commands.replay:verify_command", "Check ledgers with the oracle."),
+    "load": ("preempt.commands.store:load_command", "Load ledgers and runs into DuckDB."),
+    "sql": ("preempt.commands.store:sql_command", "Query a store, read-only."),
+    "fidelity": ("preempt.commands.fidelity:fidelity_command", "Join a ledger with its own run."),
+    "gate": ("preempt.commands.gate:gate_group", "Decide whether a change may roll out."),
+    "report": ("preempt.commands.report:report_command", "Write a report of ledgers and runs."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Lists every subcommand without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Start with:  preempt demo
+Exit codes:  0 done or pass, 1 a check failed, 2 bad input or usage, 3 inconclusive,
+             4 refused as not comparable, 70 internal error, 130 interrupted.
+Completion:  eval "$(_PREEMPT_COMPLETE=bash_source preempt)"   (or zsh_source, fish_source)
+""",
+)
+@click.version_option(__version__, prog_name="preempt")
+def cli() -> None:
+    """Find out which vLLM request paid for KV-cache preemption, and what it cost.
+
+    Replays a workload under declared recovery policies, joins the modelled ledger with what a
+    real engine measured, and decides rollout gates. Modelled numbers are never shown as measured.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="preempt", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as exc:
+        context = getattr(exc, "ctx", None)
+        path = context.command_path if context else "preempt"
+        return _fail(f"{exc.format_message()} See: {path} --help", USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader had enough, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as exc:
+        return _unexpected(exc)
+    return code if isinstance(code, int) else 0
+
+
+def _unexpected(exc: Exception) -> int:
+    if (code := getattr(exc, "exit_code", None)) is not None:
+        return _fail(str(exc), code)
+    if isinstance(exc, OSError):
+        where = f"{exc.filename}: " if exc.filename else ""
+        return _fail(f"{where}{exc.strerror or exc}", USAGE)
+    if os.environ.get("PREEMPT_DEBUG"):
+        traceback.print_exc()
+    frame = traceback.extract_tb(exc.__traceback__)[-1]
+    place = f"{type(exc).__name__} at {os.path.basename(frame.filename)}:{frame.lineno}"
+    return _fail(f"internal error, {place}; PREEMPT_DEBUG=1 shows more, please report it", INTERNAL)
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split("\n"))
+    print(f"preempt: {printable(line, _MOST_CHARACTERS)}", file=sys.stderr)  # noqa: T201
+    return code

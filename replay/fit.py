@@ -1,0 +1,62 @@
+"""What a replay refuses before it allocates anything: too many, too large, too late."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from replay.config import Config
+from replay.errors import InputError
+from replay.workload import Request, Workload
+
+
+def check_limits(workload: Workload, config: Config, place: str) -> None:
+    """Refuse more requests than the limits and arrivals the run can never reach."""
+    limits, tick_us = config.limits, config.engine.tick_us or 1
+    if len(workload) > limits.max_requests:
+        rule = f"must hold at most {limits.max_requests} requests (limits.max_requests)"
+        raise InputError(place, "", rule, str(len(workload)))
+    last = workload.requests[-1].arrival_us
+    if last // tick_us >= limits.max_ticks:
+        rule = f"must arrive before tick {limits.max_ticks} (limits.max_ticks, tick_us {tick_us})"
+        raise InputError(place, "arrival_us", rule, f"{last} (tick {last // tick_us})")
+
+
+def oversize(workload: Workload, config: Config) -> list[int]:
+    """Positions of the requests that could never run alone in this pool."""
+    fits = _FITS[config.engine.profile]
+    return [k for k, r in enumerate(workload.requests) if not fits(r, config)]
+
+
+def check_fit(workload: Workload, config: Config, place: str) -> None:
+    """Refuse a workload with a request that could never fit."""
+    if not (wrong := oversize(workload, config)):
+        return
+    request, engine = workload.requests[wrong[0]], config.engine
+    rule = (
+        f"of request {wrong[0]} must fit {engine.capacity_blocks} blocks of {engine.block_size}"
+        " tokens (--on-oversize drop leaves such requests out)"
+    )
+    tokens = request.prompt_tokens + request.output_tokens
+    raise InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))
+
+
+def drop_oversize(
+    workload: Workload, config: Config, place: str
+) -> tuple[Workload, list[str]]:
+    """Leave out what could never fit; gives the rest and the ids left out."""
+    wrong = set(oversize(workload, config))
+    kept = tuple(r for k, r in enumerate(workload.requests) if k not in wrong)
+    ids = [r.request_id for k, r in enumerate(workload.requests) if k in wrong]
+    if not kept:
+        raise InputError(place, "", "must hold a request that fits", f"{len(ids)} that cannot")
+    if not ids:
+        return workload, ids
+    note = dict(workload.provenance or {}) | {"oversize_dropped": len(ids)}
+    return replace(workload, requests=kept, provenance=note), ids
+
+
+def _fits_lab(request: Request, config: Config) -> bool:
+    tokens = request.prompt_tokens + request.output_tokens
+    return -(-tokens // config.engine.block_size) <= config.engine.capacity_blocks
+
+
+_FITS: dict[str, Callable[[Request, Config], bool]] = {"lab": _fits_lab}

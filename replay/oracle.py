@@ -1,0 +1,119 @@
+"""The conservation oracle: does a ledger follow from its workload and configuration?
+
+It reads only a ledger's own files and never the scheduler or its state. `verify_ledger` names
+each broken equation with the `seq` of its event; an empty list means everything holds.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from replay.config import Config
+from replay.errors import describe
+from replay.events import NEVER_NULL, Event, Kind, json_lines, ledger_header
+from replay.ledger import UNKNOWN, Ledger
+from replay.limitations import LIMITATIONS
+from replay.oracle_lab import ALL_EQUATIONS, EQUATIONS, FLAGS, Violation, walk
+from replay.receipt import HASHES, build_receipt, receipt_sha256
+from replay.requests_table import request_rows
+from replay.workload import Workload
+
+NAMED = "every event names a known kind and a request of the workload"
+PRESENT = "columns that are never null hold a value"
+LABEL = "the header names the policy and the rule that were replayed"
+ROWS = "requests.parquet says what the events say"
+RECEIPT = "the receipt says what the ledger says"
+EXPORT = "events.jsonl says what events.parquet says"
+_ROW_EQUATIONS = {
+    "flagged_wait": FLAGS,
+    "flagged_repeat": FLAGS,
+    "generated_tokens": EQUATIONS["generated_tokens"],
+    "recompute_tokens": EQUATIONS["recompute_tokens"],
+    "swap_out_bytes": EQUATIONS["swap_out_bytes"],
+    "swap_in_bytes": EQUATIONS["swap_in_bytes"],
+}
+
+
+def conservation(
+    workload: Workload, config: Config, events: Sequence[Event]
+) -> tuple[list[dict[str, Any]], list[Violation]]:
+    """Check events alone: one record per equation, as receipts carry them, and the violations."""
+    found = walk(workload, config, events)
+    broken = {v.equation for v in found}
+    return [{"equation": e, "holds": e not in broken} for e in ALL_EQUATIONS], found
+
+
+def verify_ledger(ledger: Ledger) -> list[Violation]:
+    """Check a ledger's events, and what its other files claim of them."""
+    unreadable = list(_unreadable(ledger.events))
+    if unreadable:
+        return unreadable
+    checks, found = conservation(ledger.workload, ledger.config, ledger.events)
+    found.extend(_header(ledger))
+    found.extend(_rows(ledger))
+    found.extend(_receipt(ledger, checks))
+    found.extend(_export(ledger))
+    return found
+
+
+def _unreadable(events: Sequence[Event]) -> list[Violation]:
+    found = []
+    for seq, event in enumerate(events):
+        if UNKNOWN in (event.kind, event.request_id):
+            found.append(Violation(NAMED, seq, "found an unknown kind or request"))
+        missing = [name for name in NEVER_NULL if getattr(event, name) is None]
+        if missing:
+            found.append(Violation(PRESENT, seq, f"found null in {', '.join(missing)}"))
+    return found
+
+
+def _header(ledger: Ledger) -> list[Violation]:
+    wanted = ledger_header(ledger.config)
+    wrong = [k for k in wanted if ledger.header is not None and ledger.header[k] != wanted[k]]
+    first = next((e.seq for e in ledger.events if e.kind == Kind.PREEMPT), 0)
+    return [Violation(LABEL, first, f"{k} differs from config.toml") for k in wrong]
+
+
+def _rows(ledger: Ledger) -> list[Violation]:
+    wanted = request_rows(ledger.workload, ledger.events)
+    if len(wanted) != len(ledger.requests):
+        detail = f"expected {len(wanted)} rows, found {len(ledger.requests)}"
+        return [Violation(ROWS, None, detail)]
+    last = {e.request_id: seq for seq, e in enumerate(ledger.events)}
+    flags = {(e.request_id, Kind(e.kind).name.lower()): k for k, e in enumerate(ledger.events)}
+    found = []
+    for index, (right, row) in enumerate(zip(wanted, ledger.requests, strict=True)):
+        for column, value in right.items():
+            if row[column] != value:
+                equation = _ROW_EQUATIONS.get(column, ROWS)
+                seq = flags.get((index, column.replace("flagged", "flag")), last.get(index))
+                detail = f"requests.parquet row {index}: {column} must be {describe(value)}"
+                found.append(Violation(equation, seq, f"{detail}, found {describe(row[column])}"))
+    return found
+
+
+def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation]:
+    receipt = ledger.receipt
+    wanted = build_receipt(ledger.workload, ledger.config, ledger.events, checks)
+    wanted["tool"] = receipt.get("tool")  # another release may have written it
+    wanted["receipt_sha256"] = receipt_sha256(receipt)
+    found = []
+    for key in sorted(wanted.keys() | receipt.keys()):
+        if wanted.get(key, ...) != receipt.get(key, ...):
+            name = key if key in wanted else "an unknown key"
+            equation = f"hash: {key}" if key in HASHES else RECEIPT
+            found.append(Violation(equation, None, f"receipt.json: {name} does not fit"))
+    return found
+
+
+def _export(ledger: Ledger) -> list[Violation]:
+    if ledger.lines is None:
+        return []
+    wanted = list(json_lines(ledger.events, ledger.config, ledger.request_ids, LIMITATIONS))
+    lines = ledger.lines.splitlines(keepends=True)
+    if lines == wanted:
+        return []
+    same = next(
+        (k for k, (a, b) in enumerate(zip(wanted, lines, strict=False)) if a != b),
+        min(len(wanted), len(lines)),
+    )
+    return [Violation(EXPORT, max(same - 1, 0), f"events.jsonl:{same + 1} differs")]

@@ -1,0 +1,461 @@
+"""Derives every lab event again from the rules, walking along a ledger (SPEC §4, §5, §8).
+
+It shares no code with the scheduler: from the workload, the configuration and the events before
+it, each event's every column is worked out and compared. A wrong value is a violation at that
+event's `seq`, and the walk goes on from the right one; an event that should not be there, or is
+missing, ends the walk, because everything after it would be judged against a run that never was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replay.config import Config
+from replay.events import CODES, COLUMNS, Event, Kind, Reason, Recovery
+from replay.workload import Request, Workload
+
+# Column -> the equation a wrong value there breaks.
+EQUATIONS = {
+    "seq": "seq counts from 0 without gaps",
+    "tick": "events are in the order the scheduler works in",
+    "time_us": "time = tick x tick_us",
+    "kind": "events are in the order the scheduler works in",
+    "request_id": "events are in the order the scheduler works in",
+    "requester_id": "the requester is the running request whose growth needed the block",
+    "priority": "a request's facts are its workload row's",
+    "arrival_tick": "a request's facts are its workload row's",
+    "prompt_tokens": "a request's facts are its workload row's",
+    "age_ticks": "age = tick - arrival tick",
+    "queue_ticks": "queue ticks = ticks whose accounting found it queued",
+    "preemptions": "preemptions are counted",
+    "generated_tokens": "generated tokens never fall and end at output_tokens",
+    "remaining_tokens": "remaining = output - generated",
+    "context_tokens": "context = prompt + generated",
+    "active_requests": "active requests = length of the running list",
+    "queue_depth": "queue depth = length of the queue",
+    "queue_position": "the queue is ordered by (priority, arrival tick, request_id)",
+    "capacity_blocks": "free + occupied = capacity",
+    "occupied_blocks_before": "occupied = the running requests' blocks <= capacity",
+    "occupied_blocks_after": "occupied = the running requests' blocks <= capacity",
+    "allocated_blocks": "allocated blocks = ceil(context / block_size)",
+    "freed_blocks": "freed blocks = the victim's residency = ceil(context / block_size)",
+    "recovery": "the recovery follows the policy, the estimates and the tie rule",
+    "recovery_reason": "the recovery follows the policy, the estimates and the tie rule",
+    "recompute_tokens": "replayed tokens = context at eviction, output included",
+    "swap_out_bytes": "bytes out = context x bytes per token, except on_host",
+    "swap_in_bytes": "bytes in = context x bytes per token",
+    "estimate_recompute_ticks": "both estimates are recorded",
+    "estimate_swap_ticks": "both estimates are recorded",
+    "host_bytes_after": "host bytes are held from eviction until the restore completes",
+    "work_left_tokens": "work left = work charged - work done",
+    "work_left_bytes": "work left = work charged - work done",
+}
+VICTIM = "the victim is the rule's choice among the running"
+QUEUE = "the queue is ordered by (priority, arrival tick, request_id) and nobody overtakes"
+FLAGS = "flags exactly when the predicate holds"
+COMPLETE = "the ledger ends when every request is complete or censored"
+ALL_EQUATIONS = tuple(dict.fromkeys((*EQUATIONS.values(), VICTIM, QUEUE, FLAGS, COMPLETE)))
+_BY_KIND = {Kind.FLAG_WAIT: FLAGS, Kind.FLAG_REPEAT: FLAGS, Kind.CENSORED: COMPLETE}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken equation, at one event (`seq` None: not an event's) with what was expected."""
+
+    equation: str
+    seq: int | None
+    detail: str
+
+
+class _Diverged(Exception):
+    """The ledger's next event is not the one the rules give."""
+
+
+class _Progress:
+    """What the walk knows of one request."""
+
+    def __init__(self, index: int, request: Request, tick_us: int) -> None:
+        self.index, self.request = index, request
+        self.arrival_tick = request.arrival_us // tick_us
+        self.key = (request.priority, self.arrival_tick, request.request_id.encode())
+        self.generated = 0
+        self.blocks = 0
+        self.preemptions = 0
+        self.waited = 0
+        self.work: str | None = None  # prefill, replay or restore, while some is left
+        self.left = 0
+        self.may_decode_at = 0
+        self.comes_back_by = "prefill"
+        self.bytes_to_host = 0
+        self.flagged: set[Kind] = set()
+        self.done = False
+
+    @property
+    def context(self) -> int:
+        return self.request.prompt_tokens + self.generated
+
+
+def walk(workload: Workload, config: Config, events: Sequence[Event]) -> list[Violation]:
+    """Every violation in a lab ledger's events, in order of `seq`."""
+    walker = _Walk(workload, config, events)
+    try:
+        walker.all_ticks()
+    except _Diverged as diverged:
+        walker.violations.append(diverged.args[0])
+    return walker.violations
+
+
+class _Walk:
+    def __init__(self, workload: Workload, config: Config, events: Sequence[Event]) -> None:
+        self.config, self.events = config, events
+        self.tick_us = config.engine.tick_us or 1
+        self.all = [_Progress(k, r, self.tick_us) for k, r in enumerate(workload.requests)]
+        self.coming = list(self.all)
+        self.queue: list[_Progress] = []
+        self.running: list[_Progress] = []
+        self.to_host: list[_Progress] = []
+        self.on_host_bytes = 0
+        self.tick = 0
+        self.next = 0  # position of the next event to compare
+        self.violations: list[Violation] = []
+
+    # Comparing.
+
+    def expect(self, kind: Kind, who: _Progress, equation: str, **own: Any) -> None:
+        """Compare the next event with what the rules give here, column by column."""
+        if self.next == len(self.events):
+            self.diverge(equation, kind, who, "the ledger ends")
+        found = self.events[self.next]
+        if (found.kind, found.request_id, found.tick) != (kind, who.index, self.tick):
+            self.diverge(equation, kind, who, self._name(found))
+        given = dict(zip(COLUMNS, found, strict=True))
+        for column, value in self.row(kind, who, own).items():
+            if given[column] != value:
+                detail = f"{column} must be {_shown(column, value)}"
+                detail += f", found {_shown(column, given[column])}"
+                self.violations.append(Violation(EQUATIONS[column], self.next, detail))
+        self.next += 1
+
+    def row(self, kind: Kind, who: _Progress, own: dict[str, Any]) -> dict[str, Any]:
+        occupied = sum(r.blocks for r in self.running)
+        facts = who.request
+        return dict.fromkeys(COLUMNS) | {
+            "seq": self.next,
+            "tick": self.tick,
+            "time_us": self.tick * self.tick_us,
+            "kind": kind,
+            "request_id": who.index,
+            "priority": facts.priority,
+            "arrival_tick": who.arrival_tick,
+            "age_ticks": self.tick - who.arrival_tick,
+            "queue_ticks": who.waited,
+            "preemptions": who.preemptions,
+            "prompt_tokens": facts.prompt_tokens,
+            "generated_tokens": who.generated,
+            "remaining_tokens": facts.output_tokens - who.generated,
+            "context_tokens": who.context,
+            "active_requests": len(self.running),
+            "queue_depth": len(self.queue),
+            "capacity_blocks": self.config.engine.capacity_blocks,
+            "occupied_blocks_before": occupied,
+            "occupied_blocks_after": occupied,
+            "host_bytes_after": self.on_host_bytes,
+            **own,
+        }
+
+    def diverge(self, equation: str, kind: Kind, who: _Progress, found: str) -> None:
+        expected = f"{kind.name.lower()} of request {who.index} at tick {self.tick}"
+        seq = min(self.next, len(self.events) - 1) if self.events else None
+        raise _Diverged(Violation(equation, seq, f"expected {expected}, found {found}"))
+
+    def _name(self, event: Event) -> str:
+        kind = _shown("kind", event.kind)
+        return f"{kind} of request {event.request_id} at tick {event.tick}"
+
+    # Walking.
+
+    def all_ticks(self) -> None:
+        last = self.config.limits.max_ticks
+        while self.tick < last and not all(r.done for r in self.all):
+            upcoming = self.events[self.next].tick if self.next < len(self.events) else last
+            # The last silent tick is walked in full: a prefill may end there without an event.
+            self.silent_ticks(min(upcoming, last) - self.tick - 1)
+            self.one_tick()
+            self.tick += 1
+        if not all(r.done for r in self.all):
+            self.tick = last - 1
+            for who in self.all:
+                if not who.done:
+                    self.expect(Kind.CENSORED, who, COMPLETE)
+        if self.next < len(self.events):
+            found = self._name(self.events[self.next])
+            raise _Diverged(Violation(COMPLETE, self.next, f"expected no more events, found {found}"))
+
+    def one_tick(self) -> None:
+        policy = self.config.policy
+        while self.coming and self.coming[0].arrival_tick == self.tick:
+            who = self.coming.pop(0)
+            self.join_queue(who)
+            self.expect(Kind.ARRIVE, who, EQUATIONS["kind"])
+        link = self.drain(policy.transfer_bytes_per_tick)
+        self.admit()
+        self.work(policy.prefill_tokens_per_tick, link)
+        self.emit_tokens()
+        self.account()
+
+    def silent_ticks(self, ticks: int) -> None:
+        """Count down over ticks without an event; anything that should have been one is named."""
+        if ticks <= 0:
+            return
+        policy, last = self.config.policy, self.tick + ticks - 1
+        if self.coming and self.coming[0].arrival_tick <= last:
+            self.diverge(EQUATIONS["kind"], Kind.ARRIVE, self.coming[0], self._next_name())
+        if self.queue and self.fits(self.queue[0]):
+            self.diverge(QUEUE, Kind.ADMIT, self.queue[0], self._next_name())
+        if self.to_host:
+            first = self.to_host[0]
+            first.bytes_to_host -= ticks * policy.transfer_bytes_per_tick
+            if first.bytes_to_host <= 0:
+                self.diverge(EQUATIONS["swap_out_bytes"], Kind.SWAPPED_OUT, first, self._next_name())
+        self.silent_work(ticks)
+        for who in self.running:
+            if who.work is None:
+                self.silent_decode(who, ticks)
+        if sum(r.blocks for r in self.running) > self.config.engine.capacity_blocks:
+            self.diverge(VICTIM, Kind.PREEMPT, max(self.running, key=_key), self._next_name())
+        for who in self.queue:
+            who.waited += ticks
+            if who.waited > self.config.fairness.max_queue_ticks and not who.flagged & {Kind.FLAG_WAIT}:
+                self.diverge(FLAGS, Kind.FLAG_WAIT, who, self._next_name())
+        self.tick += ticks
+
+    def silent_work(self, ticks: int) -> None:
+        policy = self.config.policy
+        restores_move = not self.to_host
+        tokens = next((r for r in self.running if r.work in ("prefill", "replay")), None)
+        restore = next((r for r in self.running if r.work == "restore"), None)
+        for who, rate in (
+            (tokens, policy.prefill_tokens_per_tick),
+            (restore if restores_move else None, policy.transfer_bytes_per_tick),
+        ):
+            if who is None:
+                continue
+            who.left -= ticks * rate
+            if who.left <= 0:
+                kind = Kind.FIRST_TOKEN if who.work == "prefill" else Kind.RECOVERED
+                self.diverge(EQUATIONS["work_left_tokens"], kind, who, self._next_name())
+
+    def silent_decode(self, who: _Progress, ticks: int) -> None:
+        kind = Kind.COMPLETE if who.generated else Kind.FIRST_TOKEN
+        who.generated += ticks
+        if kind is Kind.FIRST_TOKEN or who.generated >= who.request.output_tokens:
+            self.diverge(EQUATIONS["generated_tokens"], kind, who, self._next_name())
+        who.blocks = self.blocks(who.context)
+
+    def _next_name(self) -> str:
+        if self.next == len(self.events):
+            return "the ledger ends"
+        return self._name(self.events[self.next])
+
+    # The rules.
+
+    def blocks(self, tokens: int) -> int:
+        return (tokens + self.config.engine.block_size - 1) // self.config.engine.block_size
+
+    def resident(self, who: _Progress) -> int:
+        return who.context * self.config.policy.kv_bytes_per_token
+
+    def free(self) -> int:
+        return self.config.engine.capacity_blocks - sum(r.blocks for r in self.running)
+
+    def join_queue(self, who: _Progress) -> None:
+        self.queue.append(who)
+        self.queue.sort(key=_key)
+
+    def drain(self, link: int) -> int:
+        for who in list(self.to_host):
+            moved = min(link, who.bytes_to_host)
+            who.bytes_to_host -= moved
+            link -= moved
+            if who.bytes_to_host == 0:
+                self.to_host.remove(who)
+                self.expect(
+                    Kind.SWAPPED_OUT,
+                    who,
+                    EQUATIONS["swap_out_bytes"],
+                    swap_out_bytes=self.resident(who),
+                )
+        return link
+
+    def fits(self, who: _Progress) -> bool:
+        return (
+            who.bytes_to_host == 0
+            and len(self.running) < self.config.engine.max_num_seqs
+            and self.blocks(who.context) <= self.free()
+        )
+
+    def admit(self) -> None:
+        while self.queue and self.fits(self.queue[0]):
+            who = self.queue.pop(0)
+            before = sum(r.blocks for r in self.running)
+            who.blocks = self.blocks(who.context)
+            self.running.append(who)
+            kind = Kind.ADMIT if who.comes_back_by == "prefill" else Kind.RESUME
+            who.work = who.comes_back_by
+            restore = who.work == "restore"
+            who.left = self.resident(who) if restore else who.context
+            self.expect(
+                kind,
+                who,
+                QUEUE,
+                occupied_blocks_before=before,
+                allocated_blocks=who.blocks,
+                work_left_tokens=None if restore else who.left,
+                work_left_bytes=who.left if restore else None,
+            )
+
+    def work(self, tokens: int, link: int) -> None:
+        for who in self.running:
+            if who.work is None:
+                continue
+            restore = who.work == "restore"
+            done = min(link if restore else tokens, who.left)
+            who.left -= done
+            if restore:
+                link -= done
+            else:
+                tokens -= done
+            if who.left == 0:
+                self.finish_work(who)
+
+    def finish_work(self, who: _Progress) -> None:
+        finished, who.work = who.work, None
+        who.may_decode_at = self.tick + 1
+        if finished == "replay":
+            self.expect(
+                Kind.RECOVERED,
+                who,
+                EQUATIONS["recompute_tokens"],
+                recovery=Recovery.RECOMPUTE,
+                recompute_tokens=who.context,
+            )
+        elif finished == "restore":
+            self.on_host_bytes -= self.resident(who)
+            self.expect(
+                Kind.RECOVERED,
+                who,
+                EQUATIONS["swap_in_bytes"],
+                recovery=Recovery.SWAP,
+                swap_in_bytes=self.resident(who),
+            )
+
+    def emit_tokens(self) -> None:
+        for who in list(self.running):
+            if who not in self.running or who.work or who.may_decode_at > self.tick:
+                continue
+            needed = self.blocks(who.context + 1)
+            while needed > who.blocks and self.free() == 0 and who in self.running:
+                self.preempt(max(self.running, key=_key), who)
+            if who not in self.running:
+                continue
+            who.blocks = needed
+            who.generated += 1
+            if who.generated == 1:
+                self.expect(Kind.FIRST_TOKEN, who, EQUATIONS["generated_tokens"])
+            if who.generated == who.request.output_tokens:
+                self.finish(who)
+
+    def finish(self, who: _Progress) -> None:
+        before, freed = sum(r.blocks for r in self.running), who.blocks
+        self.running.remove(who)
+        who.blocks, who.done = 0, True
+        self.expect(
+            Kind.COMPLETE,
+            who,
+            EQUATIONS["generated_tokens"],
+            occupied_blocks_before=before,
+            freed_blocks=freed,
+        )
+
+    def preempt(self, victim: _Progress, requester: _Progress) -> None:
+        before, freed = sum(r.blocks for r in self.running), victim.blocks
+        resident, left, work = self.resident(victim), victim.left, victim.work
+        recovery, reason, estimates = self.decide(victim)
+        self.running.remove(victim)
+        victim.blocks = victim.left = 0
+        victim.work = None
+        victim.preemptions += 1
+        victim.comes_back_by = "replay" if recovery is Recovery.RECOMPUTE else "restore"
+        goes_out = recovery is Recovery.SWAP and reason is not Reason.ON_HOST
+        if goes_out:
+            victim.bytes_to_host = resident
+            self.to_host.append(victim)
+            self.on_host_bytes += resident
+        self.join_queue(victim)
+        self.expect(
+            Kind.PREEMPT,
+            victim,
+            VICTIM,
+            requester_id=requester.index,
+            queue_position=self.queue.index(victim),
+            occupied_blocks_before=before,
+            freed_blocks=freed,
+            recovery=recovery,
+            recovery_reason=reason,
+            recompute_tokens=victim.context if recovery is Recovery.RECOMPUTE else None,
+            swap_out_bytes=resident if goes_out else None,
+            swap_in_bytes=resident if recovery is Recovery.SWAP else None,
+            estimate_recompute_ticks=estimates[0],
+            estimate_swap_ticks=estimates[1],
+            work_left_tokens=left if work in ("prefill", "replay") else None,
+            work_left_bytes=left if work == "restore" else None,
+        )
+
+    def decide(self, victim: _Progress) -> tuple[Recovery, Reason | None, tuple[int, int]]:
+        policy, resident = self.config.policy, self.resident(victim)
+        recompute = _rounded_up(victim.context, policy.prefill_tokens_per_tick)
+        swap = 2 * _rounded_up(resident, policy.transfer_bytes_per_tick)
+        host = policy.host_capacity_bytes
+        no_room = 0 < host < self.on_host_bytes + resident
+        if victim.work == "restore":
+            return Recovery.SWAP, Reason.ON_HOST, (recompute, swap)
+        if victim.work is not None:
+            return Recovery.RECOMPUTE, Reason.INCOMPLETE, (recompute, swap)
+        wants_swap = {"recompute": False, "swap": True, "adaptive": swap < recompute}
+        if wants_swap[policy.recovery] and no_room:
+            return Recovery.RECOMPUTE, Reason.HOST_FULL, (recompute, swap)
+        reason = None
+        if policy.recovery == "adaptive":
+            reason = Reason.TIE if recompute == swap else Reason.CHEAPER
+        recovery = Recovery.SWAP if wants_swap[policy.recovery] else Recovery.RECOMPUTE
+        return recovery, reason, (recompute, swap)
+
+    def account(self) -> None:
+        fairness = self.config.fairness
+        for who in self.queue:
+            who.waited += 1
+        for who in self.all:
+            for kind, holds in (
+                (Kind.FLAG_WAIT, who.waited > fairness.max_queue_ticks),
+                (Kind.FLAG_REPEAT, who.preemptions > fairness.max_preemptions),
+            ):
+                if holds and kind not in who.flagged:
+                    who.flagged.add(kind)
+                    self.expect(kind, who, FLAGS)
+
+
+def _key(who: _Progress) -> tuple[int, int, bytes]:
+    return who.key
+
+
+def _rounded_up(amount: int, rate: int) -> int:
+    return (amount + rate - 1) // rate
+
+
+def _shown(column: str, value: Any) -> str:
+    if value is None:
+        return "null"
+    codes = CODES.get(column)
+    if codes is not None:
+        return next((c.name.lower() for c in codes if c == value), "an unknown name")
+    return f"request {value}" if column in ("request_id", "requester_id") else str(value)

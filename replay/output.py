@@ -1,0 +1,131 @@
+"""Files and directories that appear whole or not at all, and never over someone else's.
+
+Everything is written beside its destination and renamed into place. An existing destination is
+refused unless `force`, and even then a directory is replaced only when it holds nothing but
+entries this project writes there.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from replay.errors import OutputExists
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool) -> Iterator[Path]:
+    """A temporary path to write to; becomes `path` when the block ends without an error."""
+    if path.is_dir():
+        raise OutputExists(f"{path}: is a directory; name a file")
+    if path.exists() and not force:
+        raise OutputExists(f"{path}: exists; choose another path or pass --force")
+    _make_parent(path)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.chmod(0o666 & ~_umask())
+        if force:
+            temporary.replace(path)
+        else:
+            try:
+                os.link(temporary, path)  # unlike rename, it fails when another run was faster
+            except FileExistsError as exc:
+                raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+@contextmanager
+def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[Path]:
+    """A temporary directory to fill; becomes `path` when the block ends without an error.
+
+    `owned` are the entry names that may be lost when `force` replaces an existing directory.
+    """
+    _check_directory(path, force=force, owned=set(owned))
+    _make_parent(path)
+    _sweep(path)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    lock = os.open(temporary, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield temporary
+        for entry in sorted(temporary.rglob("*")):
+            _sync(entry)
+        temporary.chmod(0o777 & ~_umask())
+        _check_directory(path, force=force, owned=set(owned))
+        _swap_in(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(lock)
+    _sync(path.parent)
+
+
+def _check_directory(path: Path, *, force: bool, owned: set[str]) -> None:
+    if not path.exists() and not path.is_symlink():
+        return
+    if not path.is_dir() or path.is_symlink():
+        raise OutputExists(f"{path}: exists and is not a directory; choose another path")
+    foreign = sorted(p.name for p in path.iterdir() if p.name not in owned)
+    if not force and (foreign or any(path.iterdir())):
+        raise OutputExists(f"{path}: exists; choose another path or pass --force")
+    if foreign:
+        raise OutputExists(
+            f"{path}: holds {len(foreign)} entries this command does not write; "
+            "--force replaces only its own output, choose another path"
+        )
+
+
+def _swap_in(temporary: Path, path: Path) -> None:
+    aside = temporary.with_name(temporary.name + "-old")
+    if path.exists():
+        path.rename(aside)
+    try:
+        temporary.rename(path)
+    except OSError as exc:
+        raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a killed run left: partial directories that no living process has locked."""
+    for left in path.parent.glob(f".{path.name}.partial-*"):
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def _make_parent(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputExists(f"{path.parent}: cannot be created: {exc.strerror}") from exc
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

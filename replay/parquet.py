@@ -1,0 +1,70 @@
+"""Parquet from strangers: sizes and types are checked before any row is read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replay.errors import InputError
+from replay.strict import named_version, only_keys, open_regular
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def read_frame(path: Path, most_rows: int) -> tuple["pl.DataFrame", dict[str, str]]:
+    """Rows and key-value metadata of one file of at most `most_rows` rows."""
+    import polars as pl
+
+    open_regular(path).close()
+    try:
+        metadata = pl.read_parquet_metadata(path)
+        rows = pl.scan_parquet(path).select(pl.len()).collect().item()
+        if rows > most_rows:
+            raise InputError(str(path), "", f"must hold at most {most_rows} rows", str(rows))
+        return pl.read_parquet(path), metadata
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as exc:
+        raise InputError(str(path), "", "must be a readable Parquet file") from exc
+
+
+def check_schema_name(metadata: Mapping[str, str], schema: str, place: str) -> None:
+    """Refuse another schema or version by name."""
+    found = metadata.get("schema")
+    if found != schema:
+        raise InputError(place, "schema", f"must be {schema}", named_version(found))
+
+
+def check_columns(
+    found: Mapping[str, Any], types: Mapping[str, str], place: str, optional: tuple[str, ...] = ()
+) -> None:
+    """Refuse unknown columns, missing ones that are not `optional`, and other types."""
+    only_keys(found, types, place, quote=False)
+    for name, kind in types.items():
+        if name not in found:
+            if name in optional:
+                continue
+            raise InputError(place, name, "is required", "no such column")
+        if not _fits(found[name], kind) and not (name in optional and found[name] == _null()):
+            raise InputError(place, name, f"must be a column of type {kind}", str(found[name]))
+
+
+def _fits(dtype: Any, kind: str) -> bool:
+    import polars as pl
+
+    match kind:
+        case "integer":
+            return bool(dtype.is_integer())
+        case "float":
+            return bool(dtype.is_float())
+        case "string":
+            return bool(dtype == pl.String)
+        case "boolean":
+            return bool(dtype == pl.Boolean)
+        case "list of integers":
+            return isinstance(dtype, pl.List) and bool(dtype.inner.is_integer())
+    raise AssertionError(kind)
+
+
+def _null() -> Any:
+    import polars as pl
+
+    return pl.Null

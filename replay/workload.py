@@ -1,0 +1,139 @@
+"""The workload contract: what was asked of an engine, without any content.
+
+`Request` and `Workload` are the facts a replay starts from and a collector ends with (SPEC §2).
+Malformed records raise `InputError` with the place the reader gave.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from replay.canonical import canonical_line, sha256
+from replay.errors import InputError, describe
+from replay.strict import identifier, integer, named_version, only_keys
+
+SCHEMA = "preemption-workload/1"
+REQUIRED = ("request_id", "arrival_us", "prompt_tokens", "output_tokens")
+OPTIONAL = ("priority", "tenant", "prefix_blocks")
+FIELDS = REQUIRED + OPTIONAL
+MAX_REQUESTS = 10_000_000
+_LOWEST_PRIORITY = -(2**53 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: when it arrives and how many tokens it brings and will generate.
+
+    `arrival_us` counts from the workload's start; a lower `priority` is more important;
+    `prefix_blocks` names the prompt's chunks of `prefix_block_tokens` tokens, equal ids meaning
+    equal text.
+    """
+
+    request_id: str
+    arrival_us: int
+    prompt_tokens: int
+    output_tokens: int
+    priority: int = 0
+    tenant: str | None = None
+    prefix_blocks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests in order: by `arrival_us`, ties as they were given (file order is data).
+
+    `name` and `provenance` say where it came from and are in no hash.
+    """
+
+    requests: tuple[Request, ...]
+    prefix_block_tokens: int | None = None
+    name: str | None = None
+    provenance: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.requests, key=lambda r: r.arrival_us))
+        object.__setattr__(self, "requests", ordered)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def header(self) -> dict[str, Any]:
+        """First line of the text form."""
+        return {"prefix_block_tokens": self.prefix_block_tokens, "schema": SCHEMA}
+
+    def text_lines(self) -> Iterator[bytes]:
+        """The text form whose bytes are hashed: header, then each request with every field."""
+        yield canonical_line(self.header())
+        for request in self.requests:
+            yield canonical_line(asdict(request))
+
+    @cached_property
+    def sha256(self) -> str:
+        """`workload_sha256`, the same for equal requests in every file format."""
+        return sha256(b"".join(self.text_lines()))
+
+
+def parse_header(record: Mapping[str, Any], place: str) -> int | None:
+    """Check a header and give its `prefix_block_tokens`."""
+    found = record.get("schema")
+    if found != SCHEMA:
+        raise InputError(place, "schema", f"must be {SCHEMA}", named_version(found))
+    chunk = record.get("prefix_block_tokens")
+    return None if chunk is None else integer(chunk, place, "prefix_block_tokens", 1)
+
+
+def parse_request(record: Any, place: str, prefix_block_tokens: int | None) -> Request:
+    """Check one record against every rule of its fields."""
+    if not isinstance(record, dict):
+        raise InputError(place, "", "must be an object", describe(record))
+    only_keys(record, FIELDS, place, quote=False)
+    for field in REQUIRED:
+        if field not in record:
+            raise InputError(place, field, "is required", "nothing")
+    prompt = integer(record["prompt_tokens"], place, "prompt_tokens", 1)
+    priority, tenant = record.get("priority"), record.get("tenant")
+    return Request(
+        request_id=identifier(record["request_id"], place, "request_id"),
+        arrival_us=integer(record["arrival_us"], place, "arrival_us"),
+        prompt_tokens=prompt,
+        output_tokens=integer(record["output_tokens"], place, "output_tokens", 1),
+        priority=0 if priority is None else integer(priority, place, "priority", _LOWEST_PRIORITY),
+        tenant=None if tenant is None else identifier(tenant, place, "tenant"),
+        prefix_blocks=_chunks(record.get("prefix_blocks"), place, prompt, prefix_block_tokens),
+    )
+
+
+def parse_requests(
+    records: Iterable[tuple[str, Any]], prefix_block_tokens: int | None, place: str, limit: int
+) -> tuple[Request, ...]:
+    """Check (place, record) pairs one by one; ids unique, at least one and at most `limit`."""
+    requests: list[Request] = []
+    seen: dict[str, str] = {}
+    for where, record in records:
+        if len(requests) == limit:
+            rule = f"must hold at most {limit} requests (limits.max_requests)"
+            raise InputError(place, "", rule, f"at least {limit + 1}")
+        request = parse_request(record, where, prefix_block_tokens)
+        if (first := seen.setdefault(request.request_id, where)) is not where:
+            rule = f"must be unique, already at {first}"
+            raise InputError(where, "request_id", rule, describe(request.request_id))
+        requests.append(request)
+    if not requests:
+        raise InputError(place, "", "must hold at least one request", "none")
+    return tuple(requests)
+
+
+def _chunks(
+    value: Any, place: str, prompt_tokens: int, chunk: int | None
+) -> tuple[int, ...] | None:
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list):
+        raise InputError(place, "prefix_blocks", "must be a list of integers", describe(value))
+    if chunk is None:
+        raise InputError(place, "prefix_blocks", "needs prefix_block_tokens in the header")
+    if len(value) > (most := -(-prompt_tokens // chunk)):
+        rule = f"must have at most {most} entries (prompt_tokens / {chunk}, rounded up)"
+        raise InputError(place, "prefix_blocks", rule, describe(value))
+    return tuple(integer(v, place, f"prefix_blocks[{k}]") for k, v in enumerate(value))
