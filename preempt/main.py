@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -42,8 +43,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute = COMMANDS[cmd_name][0].split(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:  # the reader had enough, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 (nothing may leave as a traceback)
         return _unexpected(exc)
     return code if isinstance(code, int) else 0
 
@@ -102,7 +102,7 @@ def _unexpected(exc: Exception) -> int:
     if os.environ.get("PREEMPT_DEBUG"):
         traceback.print_exc()
     frame = traceback.extract_tb(exc.__traceback__)[-1]
-    place = f"{type(exc).__name__} at {os.path.basename(frame.filename)}:{frame.lineno}"
+    place = f"{type(exc).__name__} at {Path(frame.filename).name}:{frame.lineno}"
     return _fail(f"internal error, {place}; PREEMPT_DEBUG=1 shows more, please report it", INTERNAL)
 
 

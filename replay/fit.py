@@ -39,9 +39,7 @@ def check_fit(workload: Workload, config: Config, place: str) -> None:
     raise InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))
 
 
-def drop_oversize(
-    workload: Workload, config: Config, place: str
-) -> tuple[Workload, list[str]]:
+def drop_oversize(workload: Workload, config: Config, place: str) -> tuple[Workload, list[str]]:
     """Leave out what could never fit; gives the rest and the ids left out."""
     wrong = set(oversize(workload, config))
     kept = tuple(r for k, r in enumerate(workload.requests) if k not in wrong)

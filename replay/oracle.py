@@ -1,4 +1,4 @@
-"""The conservation oracle: does a ledger follow from its workload and configuration?
+"""The conservation oracle: whether a ledger follows from its workload and configuration.
 
 It reads only a ledger's own files and never the scheduler or its state. `verify_ledger` names
 each broken equation with the `seq` of its event; an empty list means everything holds.

@@ -189,7 +189,9 @@ class _Walk:
                     self.expect(Kind.CENSORED, who, COMPLETE)
         if self.next < len(self.events):
             found = self._name(self.events[self.next])
-            raise _Diverged(Violation(COMPLETE, self.next, f"expected no more events, found {found}"))
+            raise _Diverged(
+                Violation(COMPLETE, self.next, f"expected no more events, found {found}")
+            )
 
     def one_tick(self) -> None:
         policy = self.config.policy
@@ -216,17 +218,16 @@ class _Walk:
             first = self.to_host[0]
             first.bytes_to_host -= ticks * policy.transfer_bytes_per_tick
             if first.bytes_to_host <= 0:
-                self.diverge(EQUATIONS["swap_out_bytes"], Kind.SWAPPED_OUT, first, self._next_name())
+                self.diverge(
+                    EQUATIONS["swap_out_bytes"], Kind.SWAPPED_OUT, first, self._next_name()
+                )
         self.silent_work(ticks)
         for who in self.running:
             if who.work is None:
                 self.silent_decode(who, ticks)
         if sum(r.blocks for r in self.running) > self.config.engine.capacity_blocks:
             self.diverge(VICTIM, Kind.PREEMPT, max(self.running, key=_key), self._next_name())
-        for who in self.queue:
-            who.waited += ticks
-            if who.waited > self.config.fairness.max_queue_ticks and not who.flagged & {Kind.FLAG_WAIT}:
-                self.diverge(FLAGS, Kind.FLAG_WAIT, who, self._next_name())
+        self.silent_waiting(ticks)
         self.tick += ticks
 
     def silent_work(self, ticks: int) -> None:
@@ -251,6 +252,13 @@ class _Walk:
         if kind is Kind.FIRST_TOKEN or who.generated >= who.request.output_tokens:
             self.diverge(EQUATIONS["generated_tokens"], kind, who, self._next_name())
         who.blocks = self.blocks(who.context)
+
+    def silent_waiting(self, ticks: int) -> None:
+        for who in self.queue:
+            who.waited += ticks
+            too_long = who.waited > self.config.fairness.max_queue_ticks
+            if too_long and Kind.FLAG_WAIT not in who.flagged:
+                self.diverge(FLAGS, Kind.FLAG_WAIT, who, self._next_name())
 
     def _next_name(self) -> str:
         if self.next == len(self.events):

@@ -66,8 +66,10 @@ def request_rows(workload: Workload, events: Iterable[Event]) -> list[dict[str, 
 
 
 def _intervals(row: dict[str, Any]) -> dict[str, Any]:
-    first, end, tokens = row["first_token_tick"], row["completion_tick"], row["generated_tokens"]
+    first, end = row["first_token_tick"], row["completion_tick"]
+    gaps = (row["generated_tokens"] or 0) - 1
+    between = None not in (first, end) and gaps > 0
     return {
         "modelled_ttft_ticks": None if first is None else first - row["arrival_tick"],
-        "modelled_tpot_ticks": None if end is None or tokens == 1 else (end - first) / (tokens - 1),
+        "modelled_tpot_ticks": (end - first) / gaps if between else None,
     }

@@ -1,0 +1,264 @@
+"""Every mutation of a ledger is caught, by equation and seq, even when the hashes fit again."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads import contracts, lab_inputs
+
+from replay.config import RECOVERIES, Config
+from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Recovery
+from replay.lab import replay_lab
+from replay.ledger import Ledger, read_ledger, write_ledger
+from replay.oracle import conservation, verify_ledger
+from replay.oracle_lab import ALL_EQUATIONS
+from replay.receipt import build_receipt
+from replay.requests_table import request_rows
+from replay.run import replay
+from replay.workload import Workload
+
+Events = list[Event]
+
+
+def crowd(recovery: str) -> tuple[Workload, Config]:
+    """Eight requests in a pool for two: every kind of event happens."""
+    requests = [
+        {
+            "request_id": f"r{k}",
+            "arrival_us": k // 3,
+            "prompt_tokens": 9 + k,
+            "output_tokens": 20 - k,
+            "priority": k % 2,
+        }
+        for k in range(8)
+    ]
+    config = {
+        "engine": {"profile": "lab", "capacity_blocks": 9, "block_size": 4},
+        "policy": {
+            "recovery": recovery,
+            "prefill_tokens_per_tick": 5,
+            "transfer_bytes_per_tick": 4096,
+        },
+        "fairness": {"max_queue_ticks": 10, "max_preemptions": 1},
+    }
+    return contracts(requests, config)
+
+
+def refitted(ledger: Ledger, events: Sequence[Event], **changes: Any) -> Ledger:
+    """The same ledger with other events, and everything that can be recomputed made to fit."""
+    config = changes.get("config", ledger.config)
+    checks = [{"equation": e, "holds": True} for e in ALL_EQUATIONS]
+    return Ledger(
+        ledger.workload,
+        config,
+        events,
+        request_rows(ledger.workload, events),
+        build_receipt(ledger.workload, config, events, checks),
+    )
+
+
+def renumbered(events: Sequence[Event]) -> Events:
+    """Events whose seq has no gap again."""
+    return [e._replace(seq=k) for k, e in enumerate(events)]
+
+
+def position(events: Sequence[Event], holds: Callable[[Event], bool]) -> int:
+    """Where the first event is of which something holds."""
+    return next(k for k, e in enumerate(events) if holds(e))
+
+
+def changed(events: Sequence[Event], at: int, **columns: Any) -> Events:
+    """Events with one of them changed."""
+    return [*events[:at], events[at]._replace(**columns), *events[at + 1 :]]
+
+
+def erase_output(events: Events) -> tuple[Events, int, str]:
+    """The victim's generated tokens are gone, and its other counters agree."""
+    at = position(events, lambda e: e.kind == Kind.PREEMPT and e.generated_tokens > 0)
+    lost = events[at].generated_tokens
+    erased = changed(
+        events,
+        at,
+        generated_tokens=0,
+        remaining_tokens=events[at].remaining_tokens + lost,
+        context_tokens=events[at].context_tokens - lost,
+    )
+    return erased, at, "generated tokens never fall"
+
+
+def drop_restore_bytes(events: Events) -> tuple[Events, int, str]:
+    """The way back in costs nothing."""
+    at = position(events, lambda e: e.kind == Kind.PREEMPT and e.recovery == Recovery.SWAP)
+    return changed(events, at, swap_in_bytes=0), at, "bytes in"
+
+
+def drop_event(kind: Kind) -> Callable[[Events], tuple[Events, int, str]]:
+    """One event of a kind is missing and the rest are numbered anew."""
+
+    def mutate(events: Events) -> tuple[Events, int, str]:
+        at = position(events, lambda e: e.kind == kind)
+        return renumbered([*events[:at], *events[at + 1 :]]), at, ""
+
+    mutate.__name__ = f"drop_{kind.name.lower()}"
+    return mutate
+
+
+def duplicate_event(events: Events) -> tuple[Events, int, str]:
+    """One preemption is told twice."""
+    at = position(events, lambda e: e.kind == Kind.PREEMPT)
+    return renumbered([*events[: at + 1], *events[at:]]), at + 1, ""
+
+
+def swap_victims(events: Events) -> tuple[Events, int, str]:
+    """Two preemptions exchange their victims."""
+    one = position(events, lambda e: e.kind == Kind.PREEMPT)
+    two = position(
+        events, lambda e: e.kind == Kind.PREEMPT and e.request_id != events[one].request_id
+    )
+    first, second = events[one].request_id, events[two].request_id
+    swapped = changed(changed(events, one, request_id=second), two, request_id=first)
+    return swapped, one, "the victim is the rule's choice"
+
+
+def change_freed_block(events: Events) -> tuple[Events, int, str]:
+    """One block more was freed, and the occupancy agrees."""
+    at = position(events, lambda e: e.kind == Kind.PREEMPT)
+    event = events[at]
+    more = changed(
+        events,
+        at,
+        freed_blocks=(event.freed_blocks or 0) + 1,
+        occupied_blocks_after=event.occupied_blocks_after - 1,
+    )
+    return more, at, "freed blocks = the victim's residency"
+
+
+def truncate(events: Events) -> tuple[Events, int, str]:
+    """The ledger stops in the middle."""
+    return events[: len(events) // 2], len(events) // 2 - 1, ""
+
+
+MUTATIONS = [
+    erase_output,
+    drop_restore_bytes,
+    *(drop_event(kind) for kind in Kind if kind is not Kind.CENSORED),
+    duplicate_event,
+    swap_victims,
+    change_freed_block,
+    truncate,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__)
+def test_each_mutation_is_caught_with_all_hashes_recomputed(
+    mutation: Callable[[Events], tuple[Events, int, str]], tmp_path: Path
+) -> None:
+    """A mutated ledger whose rows, receipt and hashes fit again is named by equation and seq."""
+    ledger = replay(*crowd("swap"))
+    events, seq, equation = mutation(list(ledger.events))
+    write_ledger(refitted(ledger, events), tmp_path / "mutated")
+    violations = verify_ledger(read_ledger(tmp_path / "mutated"))
+    assert (seq, True) == (violations[0].seq, violations[0].equation in ALL_EQUATIONS)
+    assert any(v.seq == seq and equation in v.equation for v in violations)
+
+
+@pytest.mark.parametrize("was", RECOVERIES)
+@pytest.mark.parametrize("becomes", RECOVERIES)
+def test_a_relabelled_policy_is_caught(was: str, becomes: str) -> None:
+    """A ledger under another policy's name fails at the first recovery that tells them apart."""
+    ledger = replay(*crowd(was))
+    relabelled = refitted(ledger, ledger.events, config=ledger.config.with_policy(becomes, None))
+    violations = verify_ledger(relabelled)
+    first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
+    assert (was != becomes) == any(
+        v.seq is not None and v.seq >= first and "recovery follows the policy" in v.equation
+        for v in violations
+    )
+
+
+def test_a_header_that_names_another_policy_is_caught() -> None:
+    """The binary form's own label must be the configuration's."""
+    ledger = replay(*crowd("swap"))
+    header = {"columns": list(COLUMNS), "policy": {"recovery": "recompute", "victim": "rule"}}
+    header |= {"profile": "lab", "rule": "lab-1", "schema": "preemption-ledger/1"}
+    (violation,) = verify_ledger(replace(ledger, header=header))
+    first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
+    assert (first, True) == (violation.seq, "header names the policy" in violation.equation)
+
+
+def test_a_cleared_flag_in_the_rows_is_caught_at_its_event() -> None:
+    """requests.parquet cannot forget a flag that the events show."""
+    ledger = replay(*crowd("recompute"))
+    at = position(ledger.events, lambda e: e.kind == Kind.FLAG_WAIT)
+    rows = [dict(row) for row in ledger.requests]
+    rows[ledger.events[at].request_id]["flagged_wait"] = False
+    (violation,) = verify_ledger(replace(ledger, requests=rows))
+    assert (at, "flags exactly when the predicate holds") == (violation.seq, violation.equation)
+
+
+@settings(max_examples=300)
+@given(lab_inputs(), st.data())
+def test_any_single_cell_is_implied_by_the_rest(
+    inputs: tuple[list[dict[str, Any]], dict[str, Any]], data: st.DataObject
+) -> None:
+    """Changing any one value of any event is a violation at that event's seq."""
+    workload, config = contracts(*inputs)
+    events = replay_lab(workload, config)
+    assert [] == conservation(workload, config, events)[1]
+    at = data.draw(st.integers(0, len(events) - 1))
+    column = data.draw(st.sampled_from(COLUMNS))
+    old = getattr(events[at], column)
+    values = [0, 1, (old or 0) + 1, (old or 0) - 1, *([] if column in NEVER_NULL else [None])]
+    new = data.draw(st.sampled_from([v for v in values if v != old]))
+    found = conservation(workload, config, changed(events, at, **{column: new}))[1]
+    assert at in {v.seq for v in found}
+
+
+@pytest.mark.parametrize("recovery", RECOVERIES)
+def test_a_written_ledger_verifies_alone(recovery: str, tmp_path: Path) -> None:
+    """What was written reads back and holds, with nothing beside it."""
+    ledger = replay(*crowd(recovery))
+    write_ledger(ledger, tmp_path / "ledger")
+    read = read_ledger(tmp_path / "ledger")
+    assert (ledger.events, ledger.requests) == (read.events, read.requests)
+    assert [] == verify_ledger(read)
+
+
+@pytest.mark.parametrize(
+    "key", ["event_sha256", "input_sha256", "workload_sha256", "receipt_sha256", "totals"]
+)
+def test_a_receipt_that_does_not_fit_is_named(key: str, tmp_path: Path) -> None:
+    """Each hash and each total of the receipt is recomputed."""
+    write_ledger(replay(*crowd("swap")), tmp_path / "ledger")
+    path = tmp_path / "ledger" / "receipt.json"
+    receipt = json.loads(path.read_text())
+    if key == "totals":
+        receipt[key]["queue_ticks"] += 1
+    else:
+        receipt[key] = "0" * 64
+    path.write_text(json.dumps(receipt))
+    details = [v.detail for v in verify_ledger(read_ledger(tmp_path / "ledger"))]
+    assert f"receipt.json: {key} does not fit" in details
+
+
+def test_an_edited_export_is_named_by_its_line(tmp_path: Path) -> None:
+    """events.jsonl must say what events.parquet says."""
+    write_ledger(replay(*crowd("swap")), tmp_path / "ledger")
+    path = tmp_path / "ledger" / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:5], lines[5].replace('"seq":4', '"seq":44'), *lines[6:]]))
+    (violation,) = verify_ledger(read_ledger(tmp_path / "ledger"))
+    assert (4, "events.jsonl:6 differs") == (violation.seq, violation.detail)
+
+
+def test_a_request_no_workload_knows_is_named() -> None:
+    """Names outside the contract are violations of their own, not crashes."""
+    ledger = replay(*crowd("swap"))
+    events = changed(ledger.events, 3, request_id=-1)
+    (violation,) = verify_ledger(replace(ledger, events=events))
+    assert 3 == violation.seq
