@@ -203,4 +203,4 @@ def test_the_core_needs_no_network_file_or_code_from_data() -> None:
         capture_output=True,
         text=True,
     )
-    assert "15 True\n" == done.stdout
+    assert "12 True\n" == done.stdout

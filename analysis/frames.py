@@ -1,0 +1,261 @@
+"""Ledgers and runs as rows of the store's tables.
+
+Data in, data out; nothing here touches a database. A ledger whose hashes do not hold, or whose rows
+cannot be what its receipt says, raises `InputError`: an id must not stand for other content.
+"""
+
+import dataclasses
+import hashlib
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from collectors.run import Run, manifest_schema, run_workload, value_at
+from replay.canonical import canonical_json, sha256
+from replay.config import Limits, Timing
+from replay.errors import InputError, describe
+from replay.events import CODES, COLUMNS, NEVER_NULL, REQUEST_COLUMNS, binary_form
+from replay.ledger import Ledger
+from replay.receipt import HASHES, receipt_sha256
+from replay.requests_table import COLUMNS as REQUEST_TABLE
+from replay.strict import choice, identifier, integer
+
+TOTALS = (
+    "requests",
+    "pressure_events",
+    "preemptions",
+    "freed_blocks",
+    "charged_tokens",
+    "replayed_tokens",
+    "swap_out_bytes",
+    "swap_in_bytes",
+    "queue_ticks",
+    "completions",
+    "censored",
+    "generated_tokens",
+    "executed_tokens",
+)
+_FRACTION = "recompute_tax_frac"
+# Columns of requests.parquet that only a timed replay has.
+_TIMED = {
+    "modelled_ttft_us": "integer",
+    "modelled_tpot_us": "float",
+    "modelled_queue_us": "integer",
+    "modelled_e2e_us": "integer",
+}
+_NULL_UNTIL_REACHED = {
+    "first_admit_tick",
+    "first_token_tick",
+    "completion_tick",
+    "tenant",
+    "modelled_ttft_ticks",
+    "modelled_tpot_ticks",
+} | set(_TIMED)
+_TYPES = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "float": pl.Float64}
+_VERIFY = "; preempt verify says which equation fails"
+
+
+def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
+    """Row of `modelled_ledgers`; every hash of the receipt is checked first."""
+    receipt = ledger.receipt
+    _check_hashes(ledger, place)
+    tables = dataclasses.asdict(ledger.config)
+    timing = tables.pop("timing") or dict.fromkeys(f.name for f in dataclasses.fields(Timing))
+    limits = {f.name: tables["limits"][f.name] for f in dataclasses.fields(Limits)}
+    tool = receipt.get("tool")
+    version = tool.get("version") if isinstance(tool, dict) else None
+    _check_limitations(receipt.get("limitations"), place)
+    ledger_id, run_id = ledger_key(ledger, place)
+    row: dict[str, Any] = (
+        {"ledger_id": ledger_id, "run_id": run_id}
+        | {"workload_name": ledger.workload.name}
+        | tables["engine"]
+        | tables["policy"]
+        | tables["fairness"]
+        | limits
+        | timing
+        | {name: receipt[name] for name in HASHES}
+        | _totals(receipt.get("totals"), place)
+        | {"tool_version": None if version is None else identifier(version, place, "tool.version")}
+        | {"receipt": canonical_json(receipt).decode()}
+    )
+    return row
+
+
+def ledger_key(ledger: Ledger, place: str) -> tuple[str, str | None]:
+    """`ledger_id`, and the `run_id` of the run that the workload came from or None."""
+    found = (ledger.workload.provenance or {}).get("run_id")
+    run_id = None if found is None else identifier(found, place, "workload provenance.run_id")
+    return ledger.receipt["receipt_sha256"], run_id
+
+
+def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
+    """Rows of `modelled_requests` without its two keys, in workload order."""
+    columns = REQUEST_TABLE | _TIMED
+    try:
+        frame = pl.DataFrame(
+            list(ledger.requests), schema={k: _TYPES[t] for k, t in columns.items()}
+        )
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as exc:
+        raise InputError(place, "requests", "must hold the contract's types") from exc
+    if frame["request_id"].to_list() != ledger.request_ids:
+        raise InputError(place, "requests", "must be those of the workload, in its order" + _VERIFY)
+    for status in frame["status"].unique().to_list():
+        choice(status, place, "requests.status", ("complete", "censored"))
+    floats = pl.selectors.float()
+    frame = frame.with_columns(pl.when(floats.is_finite()).then(floats).name.keep())
+    _refuse_nulls(frame, [c for c in columns if c not in _NULL_UNTIL_REACHED], place, "requests")
+    return frame
+
+
+def event_frame(ledger: Ledger, place: str) -> pl.DataFrame:
+    """Rows of `modelled_events` without the two keys, codes and indexes as names."""
+    rows: Any = zip(*ledger.events, strict=True) if ledger.events else [[]] * len(COLUMNS)
+    try:
+        frame = pl.DataFrame(
+            [pl.Series(n, v, pl.Int64) for n, v in zip(COLUMNS, rows, strict=True)]
+        )
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as exc:
+        raise InputError(place, "events", "must hold 64-bit integers") from exc
+    _refuse_nulls(frame, NEVER_NULL, place, "events")
+    known: dict[str, list[str]] = {c: _code_names(c) for c in CODES}
+    known |= dict.fromkeys(REQUEST_COLUMNS, ledger.request_ids)
+    for column, options in known.items():
+        codes = frame[column]
+        if not codes.is_between(0, len(options) - 1).fill_null(value=True).all():
+            rule = "must be a name that the workload or the contract knows"
+            raise InputError(place, f"events.{column}", rule + _VERIFY)
+    return frame.with_columns(
+        pl.Series(options, dtype=pl.String).gather(frame[column]).alias(column)
+        for column, options in known.items()
+    )
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """Row of `measured_runs`: the manifest flattened, and what was derived from the run."""
+    place = str(run.path)
+    row = {path.replace(".", "_"): _flat(run.manifest, path) for path in manifest_fields()}
+    offered = run.offered
+    stated = {k: value_at(run.manifest, f"workload.{k}") for k in ("requests", "workload_sha256")}
+    manifest = canonical_json(dict(run.manifest))
+    if row["start"] is not None:
+        row["start"] = _instant(row["start"], place)
+    if stated["requests"] is None and offered is not None:
+        stated["requests"] = len(offered)
+    if stated["workload_sha256"] is None and offered is not None:
+        stated["workload_sha256"] = offered.sha256
+    return row | {
+        "offered_requests": stated["requests"],
+        "offered_workload_sha256": stated["workload_sha256"],
+        "imported_workload_sha256": _imported(run),
+        "manifest_sha256": sha256(manifest),
+        "manifest": manifest.decode(),
+    }
+
+
+def manifest_fields() -> tuple[str, ...]:
+    """Dotted names of everything a manifest can say, lists and maps counted as one."""
+
+    def leaves(schema: Mapping[str, Any], prefix: str) -> Iterator[str]:
+        for key, inner in schema["properties"].items():
+            if "properties" in inner:
+                yield from leaves(inner, f"{prefix}{key}.")
+            else:
+                yield prefix + key
+
+    return tuple(leaves(manifest_schema(), ""))
+
+
+def _imported(run: Run) -> str | None:
+    """Hash of the workload that an import of the whole run gives; None where it gives none."""
+    offered = run.offered
+    if offered is not None and offered.requests[0].arrival_us == 0:
+        return offered.sha256  # the import only moves the first arrival to 0
+    try:
+        return run_workload(run).sha256
+    except InputError:
+        return None
+
+
+def _flat(manifest: Mapping[str, Any], path: str) -> Any:
+    value = value_at(manifest, path)
+    return canonical_json(value).decode() if isinstance(value, list | dict) else value
+
+
+def _instant(text: str, place: str) -> str:
+    """UTC without its letter, cut to microseconds, as TIMESTAMP takes it."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    found = pl.Series([whole]).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
+    if found.null_count():
+        raise InputError(place, "start", "must be a date and time that exist", describe(text))
+    return f"{whole}.{fraction[:6] or '0'}"
+
+
+def _code_names(column: str) -> list[str]:
+    codes = CODES[column]
+    return [codes(k).name.lower() for k in range(len(codes))]
+
+
+def _totals(found: Any, place: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise InputError(place, "receipt.totals", "must be an object", describe(found))
+    row: dict[str, Any] = {}
+    for name in TOTALS:
+        value = found.get(name)
+        row[f"modelled_{name}"] = (
+            None if value is None else integer(value, place, f"receipt.totals.{name}")
+        )
+    value = found.get(_FRACTION)
+    if value is not None and (type(value) not in (int, float) or not 0 <= value <= 1):
+        rule = "must be a fraction from 0 to 1"
+        raise InputError(place, f"receipt.totals.{_FRACTION}", rule, describe(value))
+    return row | {f"modelled_{_FRACTION}": None if value is None else float(value)}
+
+
+def _check_limitations(found: Any, place: str) -> None:
+    if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
+        rule = "must be a list of sentences"
+        raise InputError(place, "receipt.limitations", rule, describe(found))
+
+
+def _check_hashes(ledger: Ledger, place: str) -> None:
+    receipt, workload = ledger.receipt, ledger.workload
+    for name in HASHES:
+        found = receipt.get(name)
+        if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{64}", found):
+            rule = "must be 64 lower-case hex digits"
+            raise InputError(place, f"receipt.{name}", rule, describe(found))
+    try:
+        own = receipt_sha256(receipt)
+    except ValueError as exc:
+        raise InputError(place, "receipt", "must be JSON of safe numbers") from exc
+    expected = {
+        "receipt_sha256": own,
+        "workload_sha256": workload.sha256,
+        "input_sha256": ledger.config.input_sha256(workload.sha256),
+        "event_sha256": _event_sha256(ledger, place),
+    }
+    for name, value in expected.items():
+        if receipt[name] != value:
+            rule = f"must be the hash of what the ledger holds, {value}"
+            raise InputError(place, f"receipt.{name}", rule + _VERIFY, receipt[name])
+
+
+def _event_sha256(ledger: Ledger, place: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        for record in binary_form(ledger.events, ledger.config):
+            digest.update(record)
+    except struct.error as exc:
+        raise InputError(place, "events", "must hold 64-bit integers") from exc
+    return digest.hexdigest()
+
+
+def _refuse_nulls(frame: pl.DataFrame, columns: Any, place: str, table: str) -> None:
+    counts = frame.null_count().row(0, named=True)
+    for name in columns:
+        if counts[name]:
+            raise InputError(place, f"{table}.{name}", "must not be null", f"{counts[name]} nulls")

@@ -1,0 +1,252 @@
+"""May these runs be compared at all? The precondition of every predicate; there is no force flag.
+
+Everything outside the declared change has to be known and equal on all runs, and both runs of a
+pair have to have been offered the same requests. What differs is named completely, because the
+next thing a reader does is to go and make it equal. Unknown is unequal.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from analysis.gate.contract import CHANGEABLE, HARD_FIELDS
+from replay.canonical import canonical_json, sha256
+from replay.strict import printable
+
+FIELDS = (*HARD_FIELDS, *CHANGEABLE)
+WORKLOAD = "workload.workload_sha256"
+REQUESTS = "measured_requests.request_id"
+_MOST_SHOWN = 3
+_PATH = re.compile(r"[/\\~.]|[A-Za-z]:")
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """A run in its place: side, pair (from 0), and what it was and was offered.
+
+    `offered` and `workload_sha256` are None where nobody knows.
+    """
+
+    run_id: str
+    side: str
+    pair: int
+    manifest: Mapping[str, Any]
+    manifest_sha256: str
+    offered: int | None
+    workload_sha256: str | None
+
+    def value(self, dotted: str) -> Any:
+        """Value of a manifest field, None where unknown; `rule` is derived."""
+        from collectors.run import value_at
+
+        if dotted == "rule":
+            name, version = self.value("engine.name"), self.value("engine.version")
+            return None if name is None or version is None else f"{name}-{version}"
+        return value_at(self.manifest, dotted)
+
+
+@dataclass(frozen=True)
+class RunValue:
+    """What a field is in one run."""
+
+    run_id: str
+    side: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field that keeps the runs from being compared, with every run's value.
+
+    `why` is differs, unknown, differs_within_side, same_run or beyond_plan.
+    """
+
+    field: str
+    why: str
+    values: tuple[RunValue, ...] = ()
+    pair: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The field and the values that clash, for one line."""
+        if self.why == "same_run":
+            return printable(self.values[0].run_id)
+        groups: dict[str, list[str]] = {}
+        for v in self.values:
+            groups.setdefault(show(v.value), []).append(printable(v.run_id))
+        shown = "; ".join(f"{value} in {_some(runs)}" for value, runs in groups.items())
+        return f"{self.field} ({shown})" if shown else self.field
+
+
+@dataclass(frozen=True)
+class Change:
+    """A declared change: what it was, what it becomes."""
+
+    field: str
+    baseline: Any
+    candidate: Any
+
+    @property
+    def differs(self) -> bool:
+        """Whether the sides really differ in it."""
+        return not same(self.baseline, self.candidate)
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Outcome of the precondition; `key` identifies runs that may be pooled as one noise."""
+
+    key: str | None
+    equal: tuple[tuple[str, Any], ...]
+    changed: tuple[Change, ...]
+    differing: tuple[Difference, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether the runs must not be compared."""
+        return bool(self.differing)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reason codes of a refusal, sorted."""
+        codes = {
+            "unknown": "unknown_field",
+            "same_run": "same_run",
+            "beyond_plan": "more_pairs_than_planned",
+        }
+        return tuple(sorted({codes.get(d.why, "not_comparable") for d in self.differing}))
+
+    @property
+    def why(self) -> str:
+        """The refusal in words."""
+        parts = []
+        for words, whys in (
+            ("a run was given more than once:", ("same_run",)),
+            ("more runs than the gate planned:", ("beyond_plan",)),
+            ("the runs differ in more than the declared change:", ("differs",)),
+            ("runs of one side differ:", ("differs_within_side",)),
+            ("unknown is not equal:", ("unknown",)),
+        ):
+            found = [d.text for d in self.differing if d.why in whys]
+            if found:
+                parts.append(f"{words} {_some(found)}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; texts as they are shown, so that a report holds no model path."""
+        return {
+            "key": self.key,
+            "equal": [{"field": name, "value": shown(value)} for name, value in self.equal],
+            "changed": [
+                {
+                    "field": c.field,
+                    "baseline": shown(c.baseline),
+                    "candidate": shown(c.candidate),
+                    "differs": c.differs,
+                }
+                for c in self.changed
+            ],
+            "differing": [
+                asdict(d) | {"values": [asdict(v) | {"value": shown(v.value)} for v in d.values]}
+                for d in self.differing
+            ],
+        }
+
+
+def compare(
+    runs: Sequence[GateRun],
+    change_fields: Sequence[str],
+    *,
+    request_differences: Mapping[int, tuple[int, int]] | None,
+) -> Comparability:
+    """Judge runs that are already in their places.
+
+    `request_differences` gives per pair how many request ids only the baseline and only the
+    candidate has; None where the design asks for no equal requests.
+    """
+    differing = [d for name in FIELDS if (d := _field(runs, name, name in change_fields))]
+    if request_differences is not None:
+        for pair, only in sorted(request_differences.items()):
+            differing.extend(_pair(runs, pair, only))
+    first = {side: next(r for r in runs if r.side == side) for side in ("baseline", "candidate")}
+    bad = {d.field for d in differing}
+    fixed = [name for name in FIELDS if name not in change_fields]
+    equal = tuple((name, runs[0].value(name)) for name in fixed if name not in bad)
+    return Comparability(
+        key=None if differing else sha256(canonical_json(dict(equal))),
+        equal=equal,
+        changed=tuple(
+            Change(name, first["baseline"].value(name), first["candidate"].value(name))
+            for name in change_fields
+        ),
+        differing=tuple(differing),
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in value and type: true is not 1, but 0 and 0.0 are the same number."""
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    return bool(one == other)
+
+
+def shown(value: Any) -> Any:
+    """A manifest value fit for a report: of a path only its last name, and a mark to tell it."""
+    if isinstance(value, str) and _PATH.match(value):
+        name = re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+        return f"…/{printable(name)} (path {sha256(value.encode())[:8]})"
+    return value
+
+
+def show(value: Any) -> str:
+    """A value in a sentence."""
+    value = shown(value)
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return printable(str(value), 80)
+
+
+def _field(runs: Sequence[GateRun], name: str, declared: bool) -> Difference | None:
+    values = tuple(RunValue(r.run_id, r.side, r.value(name)) for r in runs)
+    no_driver = name == "device.driver" and all(r.value("device.kind") == "cpu" for r in runs)
+    if not no_driver and any(v.value is None for v in values):
+        return Difference(name, "unknown", values)
+    for side in ("baseline", "candidate"):
+        if not _all_same([v.value for v in values if v.side == side]):
+            return Difference(name, "differs_within_side", values)
+    if not declared and not _all_same([v.value for v in values]):
+        return Difference(name, "differs", values)
+    return None
+
+
+def _pair(runs: Sequence[GateRun], pair: int, only: tuple[int, int]) -> list[Difference]:
+    members = [r for r in runs if r.pair == pair]
+    values = tuple(RunValue(r.run_id, r.side, r.workload_sha256) for r in members)
+    found = []
+    if any(v.value is None for v in values):
+        found.append(Difference(WORKLOAD, "unknown", values, pair))
+    elif not _all_same([v.value for v in values]):
+        found.append(Difference(WORKLOAD, "differs", values, pair))
+    if any(only):
+        counts = zip(members, only, strict=True)
+        found.append(
+            Difference(
+                REQUESTS,
+                "differs",
+                tuple(RunValue(r.run_id, r.side, f"{n} ids of its own") for r, n in counts),
+                pair,
+            )
+        )
+    return found
+
+
+def _all_same(values: Sequence[Any]) -> bool:
+    return all(same(values[0], v) for v in values)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_SHOWN
+    return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

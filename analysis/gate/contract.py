@@ -1,0 +1,202 @@
+"""A gate as data: what `preemption-gate/1` says once it has been read and checked.
+
+Plain frozen records without logic that could fail; `gate_file` refuses everything malformed
+before one of these exists.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from replay.canonical import canonical_json, sha256
+
+SCHEMA = "preemption-gate/1"
+MIN_PAIRS = 5  # the exact signed-rank test cannot reach 5 % one-sided with fewer
+MIN_WINDOWS = 10
+MAX_STATISTICAL = 8
+
+# What a rollout may change (manifest's dotted names); everything else has to be equal.
+CHANGEABLE = (
+    "scheduler.scheduling_policy",
+    "scheduler.max_num_seqs",
+    "scheduler.max_num_batched_tokens",
+    "scheduler.max_model_len",
+    "scheduler.enable_chunked_prefill",
+    "scheduler.scheduler_reserve_full_isl",
+    "scheduler.watermark",
+    "scheduler.long_prefill_token_threshold",
+    "scheduler.async_scheduling",
+    "cache.num_gpu_blocks",
+)
+
+# What has to be known and equal on every run, and can never be the change. `rule` is whose
+# scheduler it is, derived from the engine; a CPU has no driver, so there it may be null.
+HARD_FIELDS = (
+    "kind",
+    "engine.name",
+    "engine.version",
+    "rule",
+    "model.name",
+    "device.kind",
+    "device.name",
+    "device.count",
+    "device.driver",
+    "parallel.tensor",
+    "parallel.pipeline",
+    "parallel.data",
+    "cache.block_size",
+    "cache.dtype",
+    "cache.enable_prefix_caching",
+    "cache.kv_bytes_per_token",
+)
+
+# Columns a slice may use, as the workload calls them, and where a measured row has them.
+SLICE_COLUMNS = {
+    "priority": "priority",
+    "prompt_tokens": "prompt_tokens",
+    "output_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "tenant": "tenant",
+    "arrival_us": "arrival_us",
+}
+LATENCY_FIELDS = (
+    "queue_time_us",
+    "requeue_time_us",
+    "prefill_time_us",
+    "decode_time_us",
+    "ttft_us",
+    "tpot_us",
+    "e2e_us",
+)
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+KINDS = ("erased_progress", "repeated_preemption", "regression", "goodput", "failures")
+
+
+@dataclass(frozen=True)
+class Design:
+    """How the runs were planned; times are microseconds."""
+
+    kind: str = "driven"
+    pairs: int = 6
+    looks: int = 1
+    arrival_seeds: int = 1
+    order: str = "ABBA"
+    warmup_us: int = 0
+    follow_up_us: int = 0
+    confidence: float = 0.90
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs the plan allows; more would be looking again until it pleases."""
+        return self.pairs * self.looks
+
+    @property
+    def least_pairs(self) -> int:
+        """Pairs below which no statistical predicate is decided."""
+        return MIN_WINDOWS if self.kind == "windows" else MIN_PAIRS
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Which evidence has to be there besides the runs: required, optional or off."""
+
+    modelled: str = "optional"
+    noise_profile: str = "off"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Requests whose column lies within the bounds (inclusive) or among the named values."""
+
+    column: str
+    min: int | None = None
+    max: int | None = None
+    any_of: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A named part of the traffic, chosen by what was asked and never by what came out."""
+
+    name: str
+    where: tuple[Condition, ...]
+    min_eligible: int | None = None
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """One promise; which of the optional fields are set depends on `kind`."""
+
+    id: str
+    kind: str
+    field: str | None = None
+    statistic: str | None = None
+    slice: str | None = None
+    max_preemptions: int | None = None
+    max_regression: float | None = None
+    floor_us: int | None = None
+    slo: tuple[tuple[str, int], ...] | None = None
+    min_fraction: float | None = None
+    max_drop: float | None = None
+    max_failed_fraction: float | None = None
+    max_censored_fraction: float | None = None
+    max_increase: float | None = None
+
+    @property
+    def statistical(self) -> bool:
+        """Whether a part of it is decided over pairs of runs."""
+        return self.kind in ("regression", "goodput") or self.max_increase is not None
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Modelled replays at other rates, to see whether the verdict stands on an edge."""
+
+    rates: tuple[str, ...]
+    steps: tuple[float, ...]
+    measured: bool = False
+
+
+@dataclass(frozen=True)
+class RollbackRule:
+    """When to go back: the predicate's own field, statistic and slice, with its own limits."""
+
+    predicate: str
+    action: str
+    limits: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """Where to go back to, and when."""
+
+    to: str
+    window_us: int
+    when: tuple[RollbackRule, ...]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Everything a gate file says, defaults filled in."""
+
+    name: str
+    change_fields: tuple[str, ...]
+    design: Design
+    evidence: Evidence
+    slices: tuple[Slice, ...]
+    predicates: tuple[Predicate, ...]
+    boundary: Boundary | None = None
+    rollback: Rollback | None = None
+    schema: str = field(default=SCHEMA, init=False)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what the gate says: comments, layout and spelled-out defaults do not count."""
+        return sha256(canonical_json(asdict(self)))
+
+    def predicate(self, name: str) -> Predicate:
+        """The predicate of an id that is known to exist."""
+        return next(p for p in self.predicates if p.id == name)
+
+    def table(self) -> dict[str, Any]:
+        """The gate as plain JSON values."""
+        return asdict(self)

@@ -1,0 +1,58 @@
+"""What a report must not be read as; the sentences travel with every verdict."""
+
+from collections.abc import Sequence
+
+from analysis.gate.comparability import Comparability, GateRun
+from analysis.gate.contract import Gate
+from replay.limitations import LIMITATIONS
+from replay.strict import printable
+
+ALWAYS = (
+    "A verdict holds for one engine version, model, device and cache configuration and for the"
+    " traffic of these runs; it transfers to no other without fresh measurement.",
+    "This version decides no statistical predicate: regression, goodput and an increase of"
+    " failures stay inconclusive, and nothing here says that latency is unchanged.",
+)
+FIRST_ADMISSION = (
+    "queue_time_us ends when a request is first scheduled: waiting after a preemption is in"
+    " requeue_time_us only."
+)
+ONE_TRACE = "All pairs replay one workload: the verdict is valid for that trace only."
+OBSERVATIONAL = (
+    "The runs are windows of live traffic: the comparison is observational, and the request mix of"
+    " the two sides has not been compared."
+)
+
+
+def limitations(gate: Gate, runs: Sequence[GateRun]) -> tuple[str, ...]:
+    """Sentences that apply to this gate and these runs, the modelled ones last."""
+    found = [*ALWAYS]
+    if any(p.field == "queue_time_us" for p in gate.predicates):
+        found.append(FIRST_ADMISSION)
+    if gate.design.kind == "windows":
+        found.append(OBSERVATIONAL)
+    elif len({r.workload_sha256 for r in runs}) == 1:
+        found.append(ONE_TRACE)
+    return (*found, *LIMITATIONS)
+
+
+def notes(gate: Gate, compared: Comparability, runs: Sequence[GateRun]) -> tuple[str, ...]:
+    """What a reader should know about this comparison that decides nothing."""
+    found = [
+        f"{change.field} is declared as the change but is the same on both sides"
+        for change in compared.changed
+        if not change.differs and not compared.refused
+    ]
+    pairs = len(runs) // 2
+    if runs and pairs < gate.design.pairs:
+        found.append(f"pairs of runs given: {pairs} of {gate.design.pairs} planned")
+    seeds = len({r.workload_sha256 for r in runs})
+    if (
+        pairs == gate.design.pairs
+        and gate.design.kind == "driven"
+        and seeds != (planned := gate.design.arrival_seeds)
+    ):
+        found.append(f"{seeds} distinct workloads were offered, {planned} were planned")
+    if not gate.change_fields:
+        found.append("no change is declared: both sides are the same configuration (A/A)")
+    return tuple(printable(n, 400) for n in found)

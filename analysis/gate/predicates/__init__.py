@@ -1,0 +1,1 @@
+"""The predicates, one module per kind: `read` asks the database, `judge` is pure."""

@@ -1,0 +1,37 @@
+"""Every reason a verdict can have: one code for machines, one phrase for people.
+
+Two codes are this project's own additions to the planned list: `statistics_not_available`, because
+an undecided statistical predicate is not one whose interval was looked at, and `sources_disagree`,
+for a table whose rows and events contradict each other.
+"""
+
+INCONCLUSIVE = {
+    "interval_spans_limit": "the interval lies on both sides of the limit",
+    "too_few_pairs": "too few pairs of runs for a statistical verdict",
+    "too_few_eligible": "too few requests to show that the limit is kept",
+    "no_data": "what the predicate needs was not recorded",
+    "censored": "too many requests were cut off by the end of observation",
+    "saturated": "the baseline's queue grew throughout the run",
+    "different_work": "the two sides did not do the same work",
+    "estimators_disagree": "two ways to estimate the effect lead to different verdicts",
+    "measure_boundary": "a small change of load moves the verdict: measure there",
+    "order_not_balanced": "the runs' order favours one side",
+    "modelled_only": "only modelled evidence is there, and it may not decide this",
+    "statistics_not_available": "this version does not decide statistical predicates yet",
+    "sources_disagree": "two tables of a run contradict each other",
+    "unfinished_at_limit": "a request was still running with every allowed preemption used up",
+}
+FAIL = {
+    "progress_erased": "generated tokens were lost",
+    "preempted_too_often": "a request was preempted more often than allowed",
+    "too_many_failed": "too many requests failed",
+    "too_many_censored": "too many requests were cut off unfinished",
+    "oracle_violated": "a ledger breaks its conservation equations",
+}
+REFUSED = {
+    "not_comparable": "the runs differ in more than the declared change",
+    "unknown_field": "a field that has to be equal is unknown",
+    "same_run": "a run was given more than once",
+    "more_pairs_than_planned": "more pairs were given than the gate planned",
+}
+REASONS = {**INCONCLUSIVE, **FAIL, **REFUSED}

@@ -1,0 +1,189 @@
+"""One gate over runs in a database: place them, compare them, judge every predicate.
+
+Raises `InputError` for what is a mistake and no verdict: an unknown run, sides of unequal length,
+a manifest that contradicts its place, rows that do not add up to what was offered.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from analysis.gate.comparability import Comparability, GateRun, compare
+from analysis.gate.contract import Gate, Predicate
+from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
+from analysis.gate.limitations import limitations, notes
+from analysis.gate.modelled import check_ledgers
+from analysis.gate.pairing import check_counts, place_runs, refuse_placement
+from analysis.gate.predicates import (
+    erased_progress,
+    failures,
+    goodput,
+    implied,
+    regression,
+    repeated_preemption,
+)
+from analysis.gate.verdict import GateReport, PredicateResult, RunSummary, SliceSummary
+from collectors.columns import STATUSES
+from replay.errors import InputError, describe
+from replay.strict import printable
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from replay.ledger import Ledger
+
+
+def evaluate(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    baseline_ids: Sequence[str],
+    candidate_ids: Sequence[str],
+    ledgers: Sequence["Ledger"] = (),
+) -> GateReport:
+    """Report of a gate; the i-th baseline and the i-th candidate run are pair i."""
+    check_counts(baseline_ids, candidate_ids)
+    loaded = by_run(rows(db, "runs", run_ids=[*baseline_ids, *candidate_ids]))
+    for run_id in (*baseline_ids, *candidate_ids):
+        if run_id not in loaded:
+            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
+    if refusal is not None:
+        return _report(gate, refusal)
+    runs = place_runs(loaded, baseline_ids, candidate_ids)
+    summaries = _summaries(db, gate, runs)
+    compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
+    if compared.refused:
+        return _report(gate, compared, runs, summaries)
+    checks = check_ledgers(db, ledgers, runs, gate.evidence)
+    return _report(
+        gate,
+        compared,
+        runs,
+        summaries,
+        slices=_slices(db, gate, runs),
+        predicates=judge(db, gate, runs, summaries, checks),
+        ledgers=tuple(check.receipt_sha256 for check in checks),
+    )
+
+
+def judge(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    runs: Sequence[GateRun],
+    summaries: Sequence[RunSummary],
+    checks: Sequence[erased_progress.LedgerCheck] = (),
+    order: Sequence[Predicate] | None = None,
+) -> tuple[PredicateResult, ...]:
+    """Results in the gate's order, in whatever `order` the predicates are judged."""
+    pairs, design = len(runs) // 2, gate.design
+
+    def results(predicate: Predicate) -> list[PredicateResult]:
+        match predicate.kind:
+            case "erased_progress":
+                required = gate.evidence.modelled == "required"
+                return [
+                    *erased_progress.judge(
+                        predicate, runs, erased_progress.read(db, runs, predicate)
+                    ),
+                    *erased_progress.judge_ledgers(predicate, checks, required=required),
+                ]
+            case "repeated_preemption":
+                read = repeated_preemption.read(db, runs, predicate)
+                return repeated_preemption.judge(predicate, runs, read)
+            case "failures":
+                return failures.judge(predicate, summaries, failures.read(db, runs), design)
+            case "regression":
+                return regression.judge(predicate, pairs, design)
+            case "goodput":
+                return goodput.judge(predicate, pairs, design)
+        raise AssertionError(predicate.kind)
+
+    found = {p.id: results(p) for p in order or gate.predicates}
+    own = [result for p in gate.predicates for result in found[p.id]]
+    return (*own, *implied.judge(gate))
+
+
+def _summaries(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> tuple[RunSummary, ...]:
+    found = by_run(
+        rows(
+            db,
+            "requests_by_run",
+            run_ids=run_ids(runs),
+            warmup_us=gate.design.warmup_us,
+            follow_up_us=gate.design.follow_up_us,
+        )
+    )
+    return tuple(_summary(run, found.get(run.run_id, {})) for run in runs)
+
+
+def _summary(run: GateRun, row: Mapping[str, Any]) -> RunSummary:
+    summary = RunSummary(
+        run_id=run.run_id,
+        side=run.side,
+        pair=run.pair,
+        seed=run.value("comparison.arrival_seed"),
+        order=run.value("comparison.order"),
+        manifest_sha256=run.manifest_sha256,
+        offered=run.offered,
+        eligible=row.get("eligible"),
+        **{status: row.get(status, 0) for status in STATUSES},
+    )
+    if run.offered is not None and summary.requests != run.offered:
+        # In a driven run every offered request has a row, whatever became of it.
+        rule = f"must add up to the {run.offered} requests offered"
+        place = f"run {printable(run.run_id)}"
+        raise InputError(place, "status counts", rule, describe(summary.requests))
+    return summary
+
+
+def _differences(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> dict[int, tuple[int, int]] | None:
+    if gate.design.kind == "windows":
+        return None
+    found: dict[int, tuple[int, int]] = {}
+    for base, cand in zip(runs[::2], runs[1::2], strict=True):
+        (row,) = rows(db, "request_differences", baseline=base.run_id, candidate=cand.run_id)
+        found[base.pair] = (row["only_baseline"], row["only_candidate"])
+    return found
+
+
+def _slices(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> tuple[SliceSummary, ...]:
+    found = []
+    for part in gate.slices:
+        eligible: Mapping[str, Row] = by_run(slice_rows(db, part, runs, gate.design))
+        where = {
+            c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
+            for c in part.where
+        }
+        numbers = tuple(eligible.get(r.run_id, {}).get("eligible") for r in runs)
+        found.append(SliceSummary(part.name, where, numbers))
+    return tuple(found)
+
+
+def _report(
+    gate: Gate,
+    compared: Comparability,
+    runs: Sequence[GateRun] = (),
+    summaries: tuple[RunSummary, ...] = (),
+    **judged: Any,
+) -> GateReport:
+    design = asdict(gate.design) | {"least_pairs": gate.design.least_pairs}
+    empty: dict[str, Any] = {"slices": (), "predicates": (), "ledgers": ()}
+    rollback = None if gate.rollback is None else asdict(gate.rollback)
+    return GateReport(
+        gate_name=gate.name,
+        gate_sha256=gate.sha256,
+        design=design,
+        comparability=compared,
+        runs=summaries,
+        limitations=limitations(gate, runs),
+        notes=notes(gate, compared, runs),
+        boundary=None if gate.boundary is None else {"cells": [], "bracket": None},
+        rollback=rollback,
+        **(empty | judged),
+    )

@@ -1,0 +1,212 @@
+"""One query of a stranger against a store: read-only, without files or network, bounded in time.
+
+The statement must be one that reads; that is decided by DuckDB's own parser, and what the parser
+lets through meets a database that is opened read-only, with external access off and its
+configuration locked. Refusals, faults of the query and its end by timeout are `QueryError`.
+"""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from analysis.database import CONFIG, Setting, check_version, one_line, open_file
+from analysis.errors import QueryError
+from analysis.sqlfiles import literal, quoted
+from replay.canonical import canonical_json
+from replay.limitations import LIMITATIONS
+
+SCHEMA = "preemption-query/1"  # of the Parquet files that hold a result
+MAX_QUERY_CHARACTERS = 2**20
+MEMORY_LIMIT = "2GB"
+TEMPORARY_LIMIT = "10GB"  # what does not fit the memory is spilled to a private directory
+MAX_THREADS = 8
+CHUNK_ROWS = 2048
+_READING = "SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN"
+# Parquet has no 128-bit integers (DuckDB would write floats) and few readers of its JSON type.
+_PARQUET_CASTS = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT", "JSON": "VARCHAR"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Name and DuckDB type of one column of a result."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A running query: its columns, and its rows in chunks of bounded size, once."""
+
+    columns: Sequence[Column]
+    is_plan: bool  # EXPLAIN: the text of a plan, not rows of data
+    _text: str
+    _directory: Path
+    _db: duckdb.DuckDBPyConnection
+    _watchdog: "_Watchdog"
+
+    def chunks(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Rows as Python values, NULL as None."""
+        while True:
+            with self._watchdog.translated():
+                rows = self._db.fetchmany(CHUNK_ROWS)
+            if not rows:
+                return
+            yield rows
+
+    def to_parquet(self) -> Path:
+        """Path of a Parquet file of the result, which lives as long as the query is open.
+
+        Integers are 64-bit, JSON is text; the file's metadata names its schema and what the
+        modelled numbers in it leave out. The query runs anew for it.
+        """
+        names = [c.name for c in self.columns]
+        check_unique(names, "Parquet")
+        if self.is_plan:
+            raise QueryError("query: EXPLAIN gives a text; use --format table, csv or json")
+        chosen = [
+            f"CAST(c{k} AS {_PARQUET_CASTS[c.type]})" if c.type in _PARQUET_CASTS else f"c{k}"
+            for k, c in enumerate(self.columns)
+        ]
+        columns = ", ".join(f"{v} AS {quoted(n)}" for v, n in zip(chosen, names, strict=True))
+        aliases = ", ".join(f"c{k}" for k in range(len(names)))
+        limitations = literal(canonical_json(list(LIMITATIONS)).decode())
+        path = self._directory / "result.parquet"
+        copy = (
+            f"COPY (SELECT {columns} FROM (\n{self._text}\n) AS result({aliases}))"  # noqa: S608
+            f" TO {literal(str(path))} (FORMAT parquet,"
+            f" KV_METADATA {{schema: {literal(SCHEMA)}, limitations: {limitations}}})"
+        )
+        with self._watchdog.translated():
+            self._db.execute(copy)
+        return path
+
+
+@contextmanager
+def open_query(
+    path: Path, text: str, *, timeout_seconds: float = 60.0, wait_seconds: float = 10.0
+) -> Iterator[Result]:
+    """Run one reading statement against the store at `path`; rows come as they are fetched.
+
+    `timeout_seconds` counts everything until the block ends. `wait_seconds` is for a store that
+    is being loaded.
+    """
+    statement, is_plan = one_statement(text)
+    with tempfile.TemporaryDirectory(prefix="preempt-sql-") as directory:
+        db = _sandbox(path, directory, wait_seconds)
+        watchdog = _Watchdog(db, timeout_seconds)
+        try:
+            check_version(db, str(path))
+            with watchdog.translated():
+                found = db.execute(statement)
+            columns = [Column(d[0], str(d[1])) for d in found.description or ()]
+            yield Result(columns, is_plan, statement, Path(directory), db, watchdog)
+        finally:
+            watchdog.stop()
+            db.close()
+
+
+def one_statement(text: str) -> tuple[str, bool]:
+    """The one statement of a text, without what ends it, and whether it is an EXPLAIN."""
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise QueryError(f"query: must have at most {MAX_QUERY_CHARACTERS} characters")
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise QueryError("query: must be UTF-8 text")
+    statements = _parsed(text)
+    if len(statements) != 1:
+        raise QueryError(f"query: must be one statement, got {len(statements) or 'none'}")
+    try:
+        kind = statements[0].type
+    except ValueError:  # a kind that only the engine knows
+        raise QueryError(f"query: must only read ({_READING})") from None
+    if kind == duckdb.StatementType.MULTI:
+        hint = "a PIVOT must name its values: PIVOT … ON column IN (…)"
+        raise QueryError(f"query: must be one statement; {hint}")
+    if kind not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise QueryError(f"query: must only read ({_READING}), got {kind.name}")
+    return _without_end(text), kind == duckdb.StatementType.EXPLAIN
+
+
+def check_unique(names: Sequence[str], form: str) -> None:
+    """Refuse two columns of one name where a row is keyed by names."""
+    if len(set(names)) != len(names):
+        raise QueryError(f"query: {form} needs columns of different names; rename with AS")
+
+
+def _parsed(text: str) -> list[duckdb.Statement]:
+    try:
+        return duckdb.extract_statements(text)
+    except duckdb.Error as exc:
+        raise QueryError(f"query: {one_line(exc)}") from exc
+
+
+def _without_end(text: str) -> str:
+    """The statement up to the semicolon that ends it, if one does, for use inside another."""
+    data = text.encode()
+    end = len(data)
+    for offset, kind in reversed(duckdb.tokenize(text)):
+        if kind == duckdb.token_type.comment:
+            continue
+        if data[offset : offset + 1] != b";":
+            break
+        end = offset
+    return data[:end].decode()
+
+
+def _sandbox(path: Path, directory: str, wait_seconds: float) -> duckdb.DuckDBPyConnection:
+    settings: dict[str, Setting] = {
+        **CONFIG,
+        "enable_external_access": "false",
+        "allow_community_extensions": "false",
+        "memory_limit": MEMORY_LIMIT,
+        "threads": str(min(MAX_THREADS, os.cpu_count() or 1)),
+        "temp_directory": directory,
+        "max_temp_directory_size": TEMPORARY_LIMIT,
+        "lock_configuration": "true",
+    }
+    return open_file(path, read_only=True, wait_seconds=wait_seconds, config=settings)
+
+
+class _Watchdog:
+    """Interrupts a connection from another thread once its time is over."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, seconds: float) -> None:
+        self._db, self._seconds = db, seconds
+        self._done, self._fired = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Word what DuckDB raises; time that ran out between two calls counts too."""
+        try:
+            if self._fired.is_set():
+                raise self._overdue()
+            yield
+        except duckdb.Error as exc:
+            if self._fired.is_set():
+                raise self._overdue() from exc
+            raise QueryError(f"query: {one_line(exc)}") from exc
+
+    def _overdue(self) -> QueryError:
+        return QueryError(f"query: stopped after {self._seconds:g} s; --timeout allows more")
+
+    def _watch(self) -> None:
+        if self._done.wait(self._seconds):
+            return
+        self._fired.set()
+        # An interrupt between two statements is forgotten, so it is repeated.
+        while not self._done.is_set():
+            self._db.interrupt()
+            self._done.wait(0.05)

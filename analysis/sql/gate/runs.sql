@@ -1,0 +1,11 @@
+-- Grain: one row per run_id that is loaded.
+-- Binds: run_ids.
+SELECT
+    run_id,
+    manifest,
+    manifest_sha256,
+    offered_requests,
+    offered_workload_sha256
+FROM measured_runs
+WHERE list_contains($run_ids, run_id)
+ORDER BY run_id;

@@ -1,0 +1,117 @@
+-- Grain: one row per ledger_id, ledger_run_id, run_id, field in which a ledger and a run differ, for
+-- every ledger against every run, unordered: filter it. Fields are named as in the manifest and
+-- [policy]; unknown on either side is a difference. vLLM V1 recomputes and picks its own victim.
+CREATE VIEW all_differences AS
+WITH compared AS (
+    SELECT
+        l.ledger_id,
+        l.run_id AS ledger_run_id,
+        r.run_id,
+        unnest([
+            {
+                'field': 'engine.version',
+                'modelled_value': l.rule,
+                'measured_value': r.engine_name || '-' || r.engine_version
+            },
+            {
+                'field': 'parallel.data',
+                'modelled_value': '1',
+                'measured_value': CAST(r.parallel_data AS VARCHAR)
+            },
+            {
+                'field': 'parallel.pipeline',
+                'modelled_value': '1',
+                'measured_value': CAST(r.parallel_pipeline AS VARCHAR)
+            },
+            {
+                'field': 'cache.block_size',
+                'modelled_value': CAST(l.block_size AS VARCHAR),
+                'measured_value': CAST(r.cache_block_size AS VARCHAR)
+            },
+            {
+                'field': 'cache.capacity_blocks',
+                'modelled_value': CAST(l.capacity_blocks AS VARCHAR),
+                'measured_value': CAST(r.cache_capacity_blocks AS VARCHAR)
+            },
+            {
+                'field': 'cache.enable_prefix_caching',
+                'modelled_value': CAST(l.enable_prefix_caching AS VARCHAR),
+                'measured_value': CAST(r.cache_enable_prefix_caching AS VARCHAR)
+            },
+            {
+                'field': 'cache.kv_bytes_per_token',
+                'modelled_value': CAST(l.kv_bytes_per_token AS VARCHAR),
+                'measured_value': CAST(r.cache_kv_bytes_per_token AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.scheduling_policy',
+                'modelled_value': l.scheduling_policy,
+                'measured_value': r.scheduler_scheduling_policy
+            },
+            {
+                'field': 'scheduler.max_num_seqs',
+                'modelled_value': CAST(l.max_num_seqs AS VARCHAR),
+                'measured_value': CAST(r.scheduler_max_num_seqs AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.max_num_batched_tokens',
+                'modelled_value': CAST(l.max_num_batched_tokens AS VARCHAR),
+                'measured_value': CAST(r.scheduler_max_num_batched_tokens AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.max_model_len',
+                'modelled_value': CAST(l.max_model_len AS VARCHAR),
+                'measured_value': CAST(r.scheduler_max_model_len AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.enable_chunked_prefill',
+                'modelled_value': CAST(l.enable_chunked_prefill AS VARCHAR),
+                'measured_value': CAST(r.scheduler_enable_chunked_prefill AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.scheduler_reserve_full_isl',
+                'modelled_value': CAST(l.scheduler_reserve_full_isl AS VARCHAR),
+                'measured_value': CAST(r.scheduler_scheduler_reserve_full_isl AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.watermark',
+                'modelled_value': CAST(l.watermark AS VARCHAR),
+                'measured_value': CAST(r.scheduler_watermark AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.long_prefill_token_threshold',
+                'modelled_value': CAST(l.long_prefill_token_threshold AS VARCHAR),
+                'measured_value': CAST(r.scheduler_long_prefill_token_threshold AS VARCHAR)
+            },
+            {
+                'field': 'scheduler.async_scheduling',
+                'modelled_value': CAST(l.async_scheduling AS VARCHAR),
+                'measured_value': CAST(r.scheduler_async_scheduling AS VARCHAR)
+            },
+            {
+                'field': 'workload.workload_sha256',
+                'modelled_value': l.workload_sha256,
+                -- A run's whole workload in either form: as it was offered, or as it is imported.
+                'measured_value': CASE
+                    WHEN l.workload_sha256 = r.imported_workload_sha256
+                    THEN r.imported_workload_sha256
+                    ELSE coalesce(r.offered_workload_sha256, r.imported_workload_sha256)
+                END
+            },
+            {
+                'field': 'policy.recovery',
+                'modelled_value': l.recovery,
+                'measured_value': CASE r.engine_name WHEN 'vllm' THEN 'recompute' END
+            },
+            {
+                'field': 'policy.victim',
+                'modelled_value': l.victim,
+                'measured_value': CASE r.engine_name WHEN 'vllm' THEN 'rule' END
+            }
+        ], recursive := true)
+    FROM modelled_ledgers AS l
+    CROSS JOIN measured_runs AS r
+)
+SELECT ledger_id, ledger_run_id, run_id, field, modelled_value, measured_value
+FROM compared
+WHERE modelled_value IS NULL OR measured_value IS NULL OR modelled_value <> measured_value;

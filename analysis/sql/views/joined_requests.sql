@@ -1,0 +1,46 @@
+-- Grain: one row per ledger_id, run_id, request_id (and measured_engine, where data-parallel engines
+-- used an id twice), unordered. Every request of a ledger beside the same request of the run its
+-- workload came from; ledgers without such a run, or whose run is not loaded, have no row.
+-- join_side says where the request was: both, modelled (only in the ledger) or measured (only in
+-- the run, e.g. outside the replayed window); the other side's columns are null, never zero.
+CREATE VIEW joined_requests AS
+WITH differing AS (
+    SELECT ledger_id, run_id, list(field ORDER BY field) AS fields
+    FROM join_differences
+    GROUP BY ledger_id, run_id
+),
+pairs AS (
+    SELECT
+        l.ledger_id,
+        l.run_id,
+        CASE WHEN d.fields IS NULL THEN 'fidelity' ELSE 'what-if' END AS join_kind,
+        coalesce(d.fields, []) AS join_differences
+    FROM modelled_ledgers AS l
+    JOIN measured_runs AS r ON r.run_id = l.run_id
+    LEFT JOIN differing AS d ON d.ledger_id = l.ledger_id AND d.run_id = l.run_id
+)
+SELECT
+    p.ledger_id,
+    p.run_id,
+    m.request_id,
+    p.join_kind,
+    CASE WHEN x.request_id IS NULL THEN 'modelled' ELSE 'both' END AS join_side,
+    p.join_differences,
+    m.* EXCLUDE (ledger_id, run_id, request_id),
+    x.* EXCLUDE (run_id, request_id)
+FROM pairs AS p
+JOIN modelled_side AS m ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id
+LEFT JOIN measured_side AS x ON x.run_id = m.run_id AND x.request_id = m.request_id
+UNION ALL BY NAME
+SELECT
+    p.ledger_id,
+    p.run_id,
+    x.request_id,
+    p.join_kind,
+    'measured' AS join_side,
+    p.join_differences,
+    x.* EXCLUDE (run_id, request_id)
+FROM pairs AS p
+JOIN measured_side AS x ON x.run_id = p.run_id
+ANTI JOIN modelled_requests AS m
+    ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id AND m.request_id = x.request_id;

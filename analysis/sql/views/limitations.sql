@@ -1,0 +1,14 @@
+-- Grain: one row per ledger_id, run_id, position: what each ledger does not model, in the words of
+-- its receipt. The sentences belong to every number of that ledger.
+CREATE VIEW limitations AS
+WITH receipts AS (
+    SELECT ledger_id, run_id, CAST(receipt -> '$.limitations' AS VARCHAR[]) AS sentences
+    FROM modelled_ledgers
+)
+SELECT
+    ledger_id,
+    run_id,
+    generate_subscripts(sentences, 1) AS position,
+    unnest(sentences) AS limitation
+FROM receipts
+ORDER BY ledger_id, run_id, position;

@@ -1,0 +1,257 @@
+"""The store: ledgers and runs as typed tables in one DuckDB file, rebuilt at will (SPEC §10).
+
+The Parquet files are the source of truth. One load of one path is one transaction, so a load that
+fails or is killed leaves what was there. Rows go in through a private temporary Parquet file of
+the checked frames: DuckDB reads polars frames only with pyarrow, and reading the source files a
+second time could find something else in them than what was checked.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from analysis import frames
+from analysis.database import REBUILD, SCHEMA, connect, create, transaction
+from analysis.errors import ContentConflict
+from collectors.run import Run, read_run
+from replay.canonical import canonical_json, sha256
+from replay.errors import InputError, describe
+from replay.ledger import Ledger, read_ledger
+from replay.strict import choice, identifier, named_version, parse_json, printable, read_text, table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = [
+    "SCHEMA",
+    "Loaded",
+    "connect",
+    "create",
+    "load_gate_report",
+    "load_ledger",
+    "load_path",
+    "load_run",
+]
+
+GATE_REPORT = "preemption-gate-report/1"
+VERDICTS = ("pass", "fail", "inconclusive", "refused")
+_RUN_TABLES = {
+    "measured_requests": "requests",
+    "measured_events": "events",
+    "measured_steps": "steps",
+    "metric_samples": "samples",
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one ledger, run or gate report came to; `added` is False if it was already there."""
+
+    path: Path
+    kind: str  # ledger, run or gate report
+    id: str
+    run_id: str | None
+    added: bool
+
+
+def load_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
+    """Add a run; False if it is there already, `ContentConflict` if it is there as another."""
+    with transaction(db, str(run.path)):
+        return _add_run(db, run)
+
+
+def load_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str = "ledger") -> bool:
+    """Add a ledger whose hashes hold; False if it is there already. `place` is for messages."""
+    with transaction(db, place):
+        return _add_ledger(db, ledger, place)
+
+
+def load_gate_report(
+    db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place: str = "gate report"
+) -> bool:
+    """Add a gate's report; False if it is there already."""
+    with transaction(db, place):
+        return _add_report(db, report, place)
+
+
+def load_path(
+    db: duckdb.DuckDBPyConnection, path: Path, notice: Callable[[Path], None] = lambda _: None
+) -> list[Loaded]:
+    """Add what `path` holds, all of it or nothing.
+
+    A directory with receipt.json is a ledger, one with manifest.json a run, a JSON file a gate
+    report; any other directory stands for those of its entries that are ledgers or runs. `notice`
+    hears of each path before it is read.
+    """
+    with transaction(db, printable(str(path), 200)):
+        return [_load(db, source, notice) for source in _sources(path)]
+
+
+def _sources(path: Path) -> list[Path]:
+    if path.is_file() or _kind(path) is not None:
+        return [path]
+    place = printable(str(path), 200)
+    rule = "must be a ledger (receipt.json), a run (manifest.json) or a directory of those"
+    try:
+        entries = sorted(path.iterdir())
+    except OSError as exc:
+        raise InputError(place, "", rule, exc.strerror) from exc
+    # What begins with a dot is another command's unfinished output.
+    found = [e for e in entries if not e.name.startswith(".") and _kind(e) is not None]
+    if not found:
+        raise InputError(place, "", rule, f"a directory of {len(entries)} other entries")
+    return found
+
+
+def _kind(path: Path) -> str | None:
+    ledger, run = ((path / name).exists() for name in ("receipt.json", "manifest.json"))
+    if ledger and run:
+        rule = "must be a ledger or a run"
+        raise InputError(printable(str(path), 200), "", rule, "both receipt.json and manifest.json")
+    return "ledger" if ledger else "run" if run else None
+
+
+def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Callable[[Path], None]) -> Loaded:
+    notice(path)
+    match _kind(path):
+        case "ledger":
+            ledger = read_ledger(path)
+            added = _add_ledger(db, ledger, str(path))
+            ledger_id, run_id = frames.ledger_key(ledger, str(path))
+            return Loaded(path, "ledger", ledger_id, run_id, added)
+        case "run":
+            run = read_run(path)
+            return Loaded(path, "run", run.run_id, run.run_id, _add_run(db, run))
+    report = parse_json(read_text(path), str(path))
+    added = _add_report(db, table(report, str(path), ""), str(path))
+    return Loaded(path, "gate report", report["report_sha256"], None, added)
+
+
+def _add_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
+    row, tables = frames.run_row(run), {t: getattr(run, a) for t, a in _RUN_TABLES.items()}
+    where = {"run_id": run.run_id}
+    known = db.execute(
+        "SELECT manifest_sha256 FROM measured_runs WHERE run_id = ?", [run.run_id]
+    ).fetchone()
+    if known is None:
+        _insert_row(db, "measured_runs", row)
+        for name, frame in tables.items():
+            _insert_frame(db, name, frame)
+        return True
+    differing = [n for n, f in tables.items() if not _same_rows(db, n, f, where)]
+    if known[0] != row["manifest_sha256"]:
+        differing.insert(0, "manifest.json")
+    if differing:
+        raise ContentConflict(
+            f"{printable(str(run.path), 200)}: run {printable(run.run_id)} is already loaded with"
+            f" other content ({', '.join(differing)}); use another database, or {REBUILD}"
+        )
+    return False
+
+
+def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bool:
+    row = frames.ledger_row(ledger, place)
+    where = {name: row[name] for name in ("ledger_id", "run_id")}
+    requests = _keyed(frames.request_frame(ledger, place), where)
+    known = db.execute(
+        "SELECT 1 FROM modelled_ledgers"
+        " WHERE ledger_id = $ledger_id AND run_id IS NOT DISTINCT FROM $run_id",
+        where,
+    ).fetchone()
+    if known is None:
+        _insert_row(db, "modelled_ledgers", row)
+        _insert_frame(db, "modelled_requests", requests)
+        _insert_frame(db, "modelled_events", _keyed(frames.event_frame(ledger, place), where))
+        return True
+    # The receipt's hashes, just checked, hold everything else.
+    if not _same_rows(db, "modelled_requests", requests, where):
+        raise ContentConflict(
+            f"{printable(place, 200)}: the ledger is already loaded with another requests.parquet;"
+            f" preempt verify says which is right; use another database, or {REBUILD}"
+        )
+    return False
+
+
+def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place: str) -> bool:
+    if report.get("schema") != GATE_REPORT:
+        found = named_version(report.get("schema"))
+        raise InputError(place, "schema", f"must be {GATE_REPORT}", found)
+    gate = table(report.get("gate"), place, "gate")
+    own = {k: v for k, v in report.items() if k != "report_sha256"}
+    try:
+        expected, text = sha256(canonical_json(own)), canonical_json(dict(report)).decode()
+    except ValueError as exc:
+        raise InputError(place, "", "must be JSON of safe numbers") from exc
+    if report.get("report_sha256") != expected:
+        rule = f"must be the hash of the report, {expected}"
+        raise InputError(place, "report_sha256", rule, describe(report.get("report_sha256")))
+    row = {
+        "gate_name": identifier(gate.get("name"), place, "gate.name"),
+        "verdict": choice(report.get("verdict"), place, "verdict", VERDICTS),
+        "gate_sha256": identifier(gate.get("sha256"), place, "gate.sha256"),
+        "report_sha256": expected,
+        "report": text,
+    }
+    query = "SELECT 1 FROM gate_results WHERE report_sha256 = ?"
+    if db.execute(query, [expected]).fetchone() is not None:
+        return False
+    _insert_row(db, "gate_results", row)
+    return True
+
+
+def _keyed(frame: "pl.DataFrame", keys: Mapping[str, str | None]) -> "pl.DataFrame":
+    import polars as pl
+
+    constants = [pl.lit(value, dtype=pl.String).alias(name) for name, value in keys.items()]
+    return frame.select(*constants, *frame.columns)
+
+
+def _insert_row(db: duckdb.DuckDBPyConnection, name: str, row: Mapping[str, Any]) -> None:
+    columns, marks = ", ".join(row), ", ".join("?" * len(row))
+    db.execute(f"INSERT INTO {name} ({columns}) VALUES ({marks})", list(row.values()))  # noqa: S608
+
+
+def _insert_frame(db: duckdb.DuckDBPyConnection, name: str, frame: "pl.DataFrame") -> None:
+    if frame.is_empty():
+        return
+    with _parquet(frame) as path:
+        db.execute(
+            f"INSERT INTO {name} BY NAME FROM read_parquet(?, hive_partitioning = false)",
+            [path],
+        )
+
+
+def _same_rows(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    frame: "pl.DataFrame",
+    where: Mapping[str, str | None],
+) -> bool:
+    """Whether the table holds exactly these rows for the keys, in whatever order."""
+    condition = " AND ".join(f"{key} IS NOT DISTINCT FROM ${key}" for key in where)
+    own = f"FROM {name} WHERE {condition}"
+    columns = ", ".join(frame.columns)
+    (count,) = db.execute(f"SELECT count(*) {own}", dict(where)).fetchall()[0]
+    if count != frame.height or not count:
+        return bool(count == frame.height)
+    with _parquet(frame) as path:
+        extra = db.execute(
+            f"SELECT {columns} FROM read_parquet($path, hive_partitioning = false)"  # noqa: S608
+            f" EXCEPT ALL SELECT {columns} {own} LIMIT 1",
+            {**where, "path": path},
+        ).fetchone()
+    return extra is None
+
+
+@contextmanager
+def _parquet(frame: "pl.DataFrame") -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="preempt-load-") as directory:
+        path = os.path.join(directory, "rows.parquet")  # noqa: PTH118 - DuckDB takes a string
+        frame.write_parquet(path, compression="uncompressed")
+        yield path

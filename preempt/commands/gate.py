@@ -1,0 +1,177 @@
+"""`preempt gate`: judge a change by runs of both sides, or explain what a gate would judge."""
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from preempt.commands import options
+from preempt.commands.options import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from analysis.gate.verdict import GateReport
+
+FILES = ("report.json", "report.md")
+
+
+@click.group("gate")
+def gate_group() -> None:
+    """Decide whether a change may roll out.
+
+    A gate file says what the rollout changes and what has to hold; runs of both sides are the
+    evidence. No data is never a pass.
+    """
+
+
+@gate_group.command("run")
+@click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
+@click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
+@click.option("--candidate", metavar="RUN", multiple=True, required=True, help="Run of the change.")
+@click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
+@click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
+@click.option("--out", metavar="DIR", type=options.PATH, help="Write report.json and report.md.")
+@click.option(
+    "--exit-map",
+    metavar="VERDICT=CODE",
+    multiple=True,
+    help="inconclusive=0 or inconclusive=1, for callers that know no third answer.",
+)
+@options.force
+@options.quiet
+@options.as_json
+@click.pass_context
+def run_command(
+    context: click.Context,
+    gate_path: Path,
+    baseline: tuple[str, ...],
+    candidate: tuple[str, ...],
+    ledger: tuple[Path, ...],
+    db: Path | None,
+    out: Path | None,
+    exit_map: tuple[str, ...],
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Judge the change that GATE.toml names and end with its verdict.
+
+    RUN is a run directory, or with --db the run_id of a loaded run. Options repeat: the first
+    baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
+    but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
+    as such and never decides what was measured.
+
+    \b
+    Exit codes:  0 pass, 1 fail, 2 bad input or usage, 3 inconclusive, 4 refused.
+    \b
+    Example:
+        preempt gate run gate.toml --baseline run-48 --candidate run-80 --out verdict/
+    """
+    from analysis.gate.gate_file import read_gate
+    from analysis.gate.run import evaluate
+    from analysis.gate.verdict import report_json
+    from replay.ledger import read_ledger
+
+    mapping = _exit_map(exit_map)
+    gate = read_gate(gate_path)
+    with _evidence(db, baseline, candidate) as (store, sides):
+        report = evaluate(store, gate, *sides, [read_ledger(path) for path in ledger])
+    report = replace(report, exit_map=mapping)
+    record = report_json(report)
+    if out is not None:
+        _write(report, record, out, force=force)
+    if as_json:
+        options.print_json(record)
+    elif not quiet:
+        _print(report)
+        if out is not None:
+            say(f"report in {out}", quiet=quiet)
+    context.exit(report.exit_code)
+
+
+@gate_group.command("explain")
+@click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
+def explain_command(gate_path: Path) -> None:
+    """Say in plain words what GATE.toml judges, what is decided today and how many runs it takes.
+
+    \b
+    Example:
+        preempt gate explain gate.toml
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from analysis.gate.explain import explain
+    from analysis.gate.gate_file import read_gate
+
+    console = Console(highlight=False)
+    for line in explain(read_gate(gate_path)):
+        console.print(Text(line))
+
+
+@contextmanager
+def _evidence(
+    path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
+) -> "Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]":
+    """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
+    from analysis import store
+
+    if path is not None:
+        with store.connect(path, read_only=True) as db:
+            yield db, (baseline, candidate)
+        return
+    from collectors.run import read_run
+
+    loaded: dict[Path, str] = {}
+    with store.connect(None) as db:
+        for name in (*baseline, *candidate):
+            place = Path(name).resolve()
+            if place not in loaded:
+                run = read_run(Path(name))
+                store.load_run(db, run)
+                loaded[place] = run.run_id
+        yield (
+            db,
+            (
+                [loaded[Path(name).resolve()] for name in baseline],
+                [loaded[Path(name).resolve()] for name in candidate],
+            ),
+        )
+
+
+def _exit_map(pairs: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Only inconclusive may be mapped: a caller without a third answer has to choose one."""
+    from replay.errors import InputError, describe
+
+    mapped: dict[str, int] = {}
+    for pair in pairs:
+        if pair not in ("inconclusive=0", "inconclusive=1"):
+            rule = "must be inconclusive=0 or inconclusive=1"
+            raise InputError("--exit-map", "", rule, describe(pair))
+        name, code = pair.split("=")
+        if mapped.setdefault(name, int(code)) != int(code):
+            raise InputError("--exit-map", "", "must not map one verdict twice")
+    return tuple(mapped.items())
+
+
+def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bool) -> None:
+    from analysis.gate.markdown_report import report_markdown
+    from replay.canonical import canonical_json
+    from replay.output import new_directory
+
+    with new_directory(out, force=force, owned=FILES) as directory:
+        (directory / "report.json").write_bytes(canonical_json(record) + b"\n")
+        text = report_markdown(report, record["report_sha256"])
+        (directory / "report.md").write_text(text, encoding="utf-8")
+
+
+def _print(report: "GateReport") -> None:
+    from rich.console import Console
+
+    from analysis.gate.terminal import print_report
+
+    print_report(report, Console(highlight=False))

@@ -1,0 +1,188 @@
+"""Reports: modelled and measured apart, nothing lost, hostile names harmless."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import store
+from analysis.markdown import escape, table
+from analysis.report import markdown_report
+from analysis.report_data import ReportData, report_data
+from collectors.run import read_run
+from preempt.demo import busiest_window, run_demo
+from preempt.recorded import BASELINE, CANDIDATE, GATE, recorded
+from replay.canonical import canonical_json
+from replay.limitations import LIMITATIONS
+from replay.workload_file import read_workload
+
+RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
+RUN_FILES = ("manifest.json", "offered.jsonl")
+EMPTY = ReportData((), (), (), (), (), (), ())
+
+
+def copied_run(name: str, to: Path) -> Path:
+    """A run that may be edited."""
+    for path in (RUNS / name).rglob("*"):
+        if path.is_file():
+            target = to / path.relative_to(RUNS / name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return to
+
+
+def edit_manifest(run: Path, **values: Any) -> None:
+    """Set fields of a run's manifest, named with double underscores for dots."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    for name, value in values.items():
+        *path, last = name.split("__")
+        place = manifest
+        for part in path:
+            place = place[part]
+        place[last] = value
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def demo(out: Path, baseline: Path) -> str:
+    """The demo's report with another baseline."""
+    run_demo(
+        out,
+        baseline,
+        recorded("runs", CANDIDATE),
+        recorded("configs", "demo.toml"),
+        recorded("gates", GATE),
+    )
+    return (out / "report.md").read_text()
+
+
+def column_headings(report: str) -> list[tuple[str, list[str]]]:
+    """(section heading, column headings) of every table."""
+    found, section = [], ""
+    lines = report.splitlines()
+    for line, following in zip(lines, lines[1:], strict=False):
+        if line.startswith("#"):
+            section = line
+        if following.startswith(("| --- ", "| ---: ")):
+            found.append((section, [c.strip() for c in line.strip("|").split(" | ")]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo's own report."""
+    return demo(tmp_path_factory.mktemp("demo") / "out", recorded("runs", BASELINE))
+
+
+def test_every_number_says_whether_it_is_modelled_or_measured(report: str) -> None:
+    """A table is of one kind by its heading, or each of its number columns says which it is."""
+    names = {"run", "request", "flags", "join", "of run", "recovery", "offered", "field", "ledgers"}
+    tables = column_headings(report)
+    assert len(tables) >= 8
+    for section, headings in tables:
+        kinds = {k for k in ("measured", "modelled") if k in section.lower()}
+        if len(kinds) == 1 or section.startswith("## Gate"):
+            continue
+        for heading in set(headings) - names:
+            assert heading.startswith(("modelled", "measured")), (section, heading)
+
+
+def test_engine_capacity_rules_and_limitations_are_named(report: str) -> None:
+    """A reader learns which engine, device, pool and rules, and what is not modelled."""
+    for text in ("vllm 0.32.0", "x86-64", "47", "79", "lab-1", "equal estimates: recompute"):
+        assert text in report
+    for sentence in LIMITATIONS:
+        assert sentence in report
+
+
+def test_every_status_is_counted_even_if_it_did_not_occur(report: str) -> None:
+    """Censored and failed requests have their column, with zero where nobody was."""
+    assert "| run | offered | ok | aborted | error | censored | unsent | rejected |" in report
+    assert "| base-1 | 240 | 240 | 0 | 0 | 0 | 0 | 0 |" in report
+
+
+def test_flagged_requests_carry_their_marks(report: str) -> None:
+    """Waited too long and displaced too often are signs, not colours."""
+    marks = [line.split("|")[1].strip() for line in report.splitlines() if "| what-if |" in line]
+    assert {"▲", "✕", "▲✕"} & set(marks)
+    assert "▲✕" in marks or {"▲", "✕"} <= set(marks)
+
+
+def test_editing_one_request_changes_ledgers_joined_rows_and_report(tmp_path: Path) -> None:
+    """The demo works on the recorded run, not on an answer kept beside it."""
+    run = copied_run(BASELINE, tmp_path / "edited run")
+    start, count = busiest_window(read_run(run), 64)
+    offered = read_workload(run / "offered.jsonl")
+    victim = offered.requests[start + count // 2]
+    lines = (run / "offered.jsonl").read_bytes().splitlines(keepends=True)
+    at = next(k for k, line in enumerate(lines) if f'"{victim.request_id}"'.encode() in line)
+    record = json.loads(lines[at]) | {"prompt_tokens": victim.prompt_tokens + 100}
+    lines[at] = canonical_json(record) + b"\n"
+    (run / "offered.jsonl").write_bytes(b"".join(lines))
+    requests = run / "requests" / "part-00000.parquet"
+    row = pl.col("request_id") == victim.request_id
+    pl.read_parquet(requests).with_columns(
+        prompt_tokens=pl.when(row).then(record["prompt_tokens"]).otherwise("prompt_tokens"),
+        ttft_us=pl.when(row).then(77_777_000).otherwise("ttft_us"),
+    ).write_parquet(requests, metadata={"schema": "preemption-run/1"})
+    sha = read_workload(run / "offered.jsonl").sha256
+    edit_manifest(run, workload__workload_sha256=sha)
+
+    seen = {}
+    for name, baseline in (("as recorded", recorded("runs", BASELINE)), ("edited", run)):
+        out = tmp_path / name
+        text = demo(out, baseline)
+        with store.connect(out / "preempt.duckdb", read_only=True) as db:
+            joined = db.execute(
+                "SELECT modelled_prompt_tokens, measured_ttft_us FROM joined_requests"
+                " WHERE request_id = ? AND join_side = 'both'",
+                [victim.request_id],
+            ).fetchall()
+            hashes = db.execute(
+                "SELECT recovery, event_sha256 FROM modelled_ledgers ORDER BY recovery"
+            ).fetchall()
+        seen[name] = (text, joined, hashes)
+    before, after = seen["as recorded"], seen["edited"]
+    assert [(record["prompt_tokens"], 77_777_000)] * 3 == after[1]
+    assert before[1] != after[1]
+    assert all(a != b for a, b in zip(before[2], after[2], strict=True))
+    assert before[0] != after[0]
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """A model called <script> or a table break cannot become markup."""
+    run = copied_run(BASELINE, tmp_path / "hostile")
+    edit_manifest(run, model__name="<script>alert(1)</script>|[x](http://e.example)")
+    with store.connect(None) as db:
+        store.load_run(db, read_run(run))
+        text = markdown_report(report_data(db))
+    assert "<script" not in text
+    assert "[x](" not in text
+    row = next(line for line in text.splitlines() if "alert" in line)
+    assert 8 == row.replace("\\|", "").count("|")
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    """No run and no ledger is a report without tables, not an error."""
+    text = markdown_report(EMPTY)
+    assert "0 measured run(s), 0 modelled ledger(s), 0 gate verdict(s)." in text
+    assert [] == column_headings(text)
+
+
+def test_missing_values_are_dashes_and_zero_is_zero() -> None:
+    """What nobody measured is not shown as nothing happening."""
+    lines = table(("a", "b", "c"), [(None, 0, 1.5), ("x", 12_345, None)])
+    assert ["| – | 0 | 1.5 |", "| x | 12,345 | – |"] == lines[2:]
+    assert "| --- | ---: | ---: |" == lines[1]
+
+
+@given(st.text(max_size=40))
+def test_escaped_text_is_one_line_without_html_or_links(text: str) -> None:
+    """Whatever a name holds, it cannot end a line, a cell or a tag."""
+    escaped = escape(text)
+    assert not set("\n\r<>") & set(escaped)
+    assert "|" not in escaped.replace("\\|", "")
+    assert "[" not in escaped.replace("\\[", "")
