@@ -9,7 +9,7 @@ terminal could act on, and cuts only what is longer than a screen.
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_CELL_CHARACTERS = 1000
 _FEWEST_COLUMN_CHARACTERS = 20  # a wider column may be folded to this, no further
+_NARROW_HEADING = 12  # a heading is not broken before this
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)|BIGNUM")
 
 
@@ -63,7 +64,7 @@ def json_text(value: Any) -> str:
         case float() if math.isnan(value):
             return "null"
         case float() if math.isinf(value):
-            return '"Infinity"' if value > 0 else '"-Infinity"'
+            return f'"{_plain(value)}"'
         case float():
             return repr(value)
         case Decimal():
@@ -84,6 +85,8 @@ def print_table(result: Result, console: "Console", max_rows: int) -> tuple[int,
 
     Columns that do not fit the console side by side stand below each other, row by row.
     """
+    from rich.text import Text
+
     rows: list[tuple[Any, ...]] = []
     for chunk in result.chunks():
         rows += chunk
@@ -91,31 +94,19 @@ def print_table(result: Result, console: "Console", max_rows: int) -> tuple[int,
             break
     shown = rows[:max_rows]
     if result.is_plan:
-        for row in shown:
-            for line in str(row[-1]).splitlines():
-                console.print(printable(line, MAX_CELL_CHARACTERS), soft_wrap=True)
-    elif _fits(result.columns, shown, console.width):
-        _side_by_side(result.columns, shown, console)
+        for line in "\n".join(str(row[-1]) for row in shown).splitlines():
+            console.print(Text(printable(line, MAX_CELL_CHARACTERS)), soft_wrap=True)
     else:
-        _below_each_other(result.columns, shown, console)
+        print_rows(result.columns, shown, console)
     return len(shown), len(rows) > max_rows
 
 
-def print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], console: "Console") -> None:
-    """Show some columns of rows that were read already."""
-    listed = [tuple(row[name] for name in columns) for row in rows]
-    described = (
-        [
-            Column(n, "BIGINT" if any(type(v) in (int, float) for v in values) else "VARCHAR")
-            for n, values in zip(columns, zip(*listed, strict=True), strict=True)
-        ]
-        if listed
-        else [Column(n, "VARCHAR") for n in columns]
-    )
-    if _fits(described, listed, console.width):
-        _side_by_side(described, listed, console)
-    else:
-        _below_each_other(described, listed, console)
+def print_rows(
+    columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], console: "Console"
+) -> None:
+    """Show rows side by side if they fit the console, else below each other."""
+    show = _side_by_side if _fits(columns, rows, console.width) else _below_each_other
+    show(columns, rows, console)
 
 
 def _plain(value: Any) -> str:
@@ -126,8 +117,10 @@ def _plain(value: Any) -> str:
             return value.hex()
         case datetime() | date() | time():
             return value.isoformat()
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
         case None | bool() | int() | float() | Decimal() | list() | tuple() | dict():
-            return json_text(value).strip('"')
+            return json_text(value)
     return str(value)
 
 
@@ -163,14 +156,31 @@ def _csv_line(fields: list[str]) -> bytes:
 
 
 def _fits(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], width: int) -> bool:
-    from rich.cells import cell_len
-
     needed = 1
     for k, column in enumerate(columns):
-        cells = [printable(column.name, MAX_CELL_CHARACTERS), *(_cell(r[k]).plain for r in rows)]
-        longest = max(cell_len(text) for text in cells)
-        needed += min(longest, _FEWEST_COLUMN_CHARACTERS) + 3
+        widest = _widest(_heading(column.name, cell := _widest_cell(rows, k)).split("\n"))
+        needed += max(widest, min(cell, _FEWEST_COLUMN_CHARACTERS)) + 3
     return needed <= width
+
+
+def _heading(name: str, widest_cell: int) -> str:
+    """A column's name, broken after underscores where it is wider than what is under it."""
+    lines, width = [""], max(widest_cell, _NARROW_HEADING)
+    for piece in re.findall("[^_]*_|[^_]+", printable(name, MAX_CELL_CHARACTERS)):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
+def _widest_cell(rows: Sequence[tuple[Any, ...]], k: int) -> int:
+    return _widest(_cell(row[k]).plain for row in rows)
+
+
+def _widest(texts: Iterable[str]) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, texts), default=0)
 
 
 def _side_by_side(
@@ -180,12 +190,11 @@ def _side_by_side(
     from rich.text import Text
 
     table = Table()
-    for column in columns:
-        right = _NUMBER.fullmatch(column.type)
+    for k, column in enumerate(columns):
         table.add_column(
-            Text(printable(column.name, MAX_CELL_CHARACTERS)),
+            Text(_heading(column.name, _widest_cell(rows, k))),
             overflow="fold",
-            justify="right" if right else "left",
+            justify="right" if _NUMBER.fullmatch(column.type) else "left",
         )
     for row in rows:
         table.add_row(*(_cell(value) for value in row))

@@ -6,6 +6,7 @@ entries this project writes there.
 """
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from replay.errors import OutputExists
+
+_REPLACED = "-replaced"  # ends the name of a directory that --force is just replacing
 
 
 @contextmanager
@@ -24,7 +27,10 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
     if path.exists() and not force:
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
     _make_parent(path)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as exc:
+        raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
     os.close(descriptor)
     temporary = Path(name)
     try:
@@ -38,6 +44,8 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
                 os.link(temporary, path)  # unlike rename, it fails when another run was faster
             except FileExistsError as exc:
                 raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
+            except OSError:  # a file system without hard links
+                temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     _sync(path.parent)
@@ -49,10 +57,13 @@ def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[
 
     `owned` are the entry names that may be lost when `force` replaces an existing directory.
     """
-    _check_directory(path, force=force, owned=set(owned))
     _make_parent(path)
     _sweep(path)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    _check_directory(path, force=force, owned=set(owned))
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    except OSError as exc:
+        raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
     lock = os.open(temporary, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +95,7 @@ def _check_directory(path: Path, *, force: bool, owned: set[str]) -> None:
 
 
 def _swap_in(temporary: Path, path: Path) -> None:
-    aside = temporary.with_name(temporary.name + "-old")
+    aside = temporary.with_name(temporary.name + _REPLACED)
     if path.exists():
         path.rename(aside)
     try:
@@ -95,8 +106,14 @@ def _swap_in(temporary: Path, path: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what a killed run left: partial directories that no living process has locked."""
-    for left in path.parent.glob(f".{path.name}.partial-*"):
+    """Remove what a killed run left: partial directories that no living process has locked.
+
+    A run killed between its two renames has left the replaced directory aside: that goes back.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.partial-*"):
+        if left.name.endswith(_REPLACED) and not path.exists():
+            left.rename(path)
+            continue
         try:
             descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

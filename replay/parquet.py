@@ -18,10 +18,12 @@ def read_frame(path: Path, most_rows: int) -> tuple["pl.DataFrame", dict[str, st
     open_regular(path).close()
     try:
         metadata = pl.read_parquet_metadata(path)
-        rows = pl.scan_parquet(path).select(pl.len()).collect().item()
+        # A path is a path: brackets in it are no pattern, and step=7 in it is no column.
+        lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        rows = lazy.select(pl.len()).collect().item()
         if rows > most_rows:
             raise InputError(str(path), "", f"must hold at most {most_rows} rows", str(rows))
-        return pl.read_parquet(path), metadata
+        return lazy.collect(), metadata
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as exc:
         raise InputError(str(path), "", "must be a readable Parquet file") from exc
 

@@ -334,11 +334,11 @@ PATHS = sorted(
 def test_junk_anywhere_is_an_input_error_or_a_gate(path: str, junk: Any):
     """No value in any place makes anything but a gate or one line of refusal."""
     try:
-        gate = parse_gate(changed(path, junk), "g.toml")
+        outcome = parse_gate(changed(path, junk), "g.toml").sha256
     except InputError as exc:
-        assert "\n" not in str(exc)
-    else:
-        assert 64 == len(gate.sha256)
+        outcome = str(exc)
+    assert len(outcome) >= 20
+    assert "\n" not in outcome
 
 
 def test_the_demo_gate_can_be_read_and_explained():

@@ -10,6 +10,7 @@ from analysis.gate.verdict import MOST_IDS, GateReport, PredicateResult
 from analysis.markdown import escape, table
 
 _IDS_SHOWN = 10
+_MOST_CHARACTERS = 4000  # of one sentence; names in it are bounded already
 
 
 def report_markdown(report: GateReport, report_sha256: str) -> str:
@@ -111,5 +112,4 @@ def _statuses(report: GateReport) -> list[str]:
 
 
 def _words(text: str) -> str:
-    """Escaped word by word, because `escape` cuts what is too long and a sentence may be long."""
-    return " ".join(escape(word) for word in text.split(" "))
+    return escape(text, _MOST_CHARACTERS)

@@ -125,20 +125,19 @@ def _decide(runs: Sequence[GateRun], found: Read) -> dict[str, Any]:
         number = sum(_numbers(violating, "violating").values())
         return outcome("fail", why, "progress_erased", violating, number)
     if found.faults:
-        why = f"cannot be shown, evidence is missing: {_in_words(found.faults)}"
-        only_strays = all(f["fault"] == "no_row" for f in found.faults)
+        why = f"cannot be shown: {_in_words(found.faults)}"
+        disagree = all(f["fault"] in ("no_row", "contradicted") for f in found.faults)
         number = sum(_numbers(found.faults, "unknown").values())
-        reason = "sources_disagree" if only_strays else "no_data"
+        reason = "sources_disagree" if disagree else "no_data"
         return outcome("inconclusive", why, reason, found.faults, number)
-    if empty := [r for r in runs if r.run_id not in found.by_run]:
-        why = f"has no request to look at in {count(len(empty), 'run')}"
+    reached = [found.by_run.get(r.run_id, {}).get("reached", 0) for r in runs]
+    if not all(reached):
+        why = f"has no request to look at in {count(reached.count(0), 'run')}"
         return outcome("inconclusive", why, "no_data")
     if why := _different_work(runs, found.by_run):
         return outcome("inconclusive", why, "different_work")
-    requests, preempted = (
-        sum(r[k] for r in found.by_run.values()) for k in ("requests", "preempted")
-    )
-    why = f"found no lost token in {count(requests, 'request')}, {preempted} of them preempted"
+    preempted = sum(r["preempted"] for r in found.by_run.values())
+    why = f"found no lost token in {count(sum(reached), 'request')}, {preempted} of them preempted"
     return outcome("pass", why)
 
 
@@ -154,6 +153,7 @@ def _in_words(faults: Sequence[Row]) -> str:
         "events_missing": "were preempted but lack events",
         "not_known": "have an unknown count",
         "no_row": "have events but no row",
+        "contradicted": "have more preempt events than their row says",
     }
     number = totals(faults, "fault")
     return ", ".join(

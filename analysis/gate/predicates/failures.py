@@ -128,8 +128,8 @@ def _decide(
         why = f"needs at least {least} requests a run to show a share of {percent(limit)}"
         return outcome("inconclusive", f"{why}, {min(small)} given", "too_few_eligible")
     if not any(share.counted(r) for r, _ in known):
-        offered = count(sum(n for _, n in known), "offered request")
-        return outcome("pass", f"found none of {offered} that {share.words}")
+        requests = count(sum(n for _, n in known), "offered request")
+        return outcome("pass", f"found none of {requests} that {share.words}")
     greatest = max(Fraction(share.counted(r), n) for r, n in known)
     why = f"found that at most {percent(greatest)} of a candidate run's requests {share.words}"
     return outcome("pass", f"{why} ({percent(limit)} allowed)")

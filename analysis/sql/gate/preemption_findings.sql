@@ -2,6 +2,7 @@
 -- counts them all, worst is the finding's greatest number of preemptions that any table shows.
 -- Findings: above (more than allowed), at_limit (not finished, every allowed preemption used),
 -- not_known (no number recorded), contradicted (the events show more than the row says).
+-- A row that names no engine takes events of any.
 -- Binds: run_ids, max_preemptions, most_ids.
 WITH
 marks AS (
@@ -28,7 +29,7 @@ requests AS (
         ON
             r.run_id = e.run_id
             AND r.request_id = e.request_id
-            AND r.engine IS NOT DISTINCT FROM e.engine
+            AND coalesce(r.engine, e.engine) = e.engine
 ),
 
 findings AS (

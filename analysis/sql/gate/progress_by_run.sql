@@ -1,10 +1,10 @@
 -- Grain: one row per run_id that has measured requests.
--- What the erased-progress check had to look at. tokens is null when any request that reached the
+-- What the erased-progress check had to look at: requests that reached the engine. tokens is null when any request that reached the
 -- engine has an unknown count.
 -- Binds: run_ids.
 SELECT
     r.run_id,
-    count(*) AS requests,
+    count(*) FILTER (r.status NOT IN ('unsent', 'rejected')) AS reached,
     count(*) FILTER (r.num_preemptions > 0) AS preempted,
     CASE
         WHEN count(*) FILTER (

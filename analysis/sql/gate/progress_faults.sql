@@ -4,7 +4,9 @@
 -- event and its row disagree, or an event shows more than the row), short (an ok request of a
 -- driven run did not reach the length it was asked for).
 -- Unknown: events_missing (a preempted request without the events that would show it), not_known
--- (a count that the check needs is null), no_row (events of a request that has no row).
+-- (a count that the check needs is null), no_row (events of a request that has no row),
+-- contradicted (more preempt events than the row admits). A row that names no engine takes events
+-- of any.
 -- Binds: run_ids, driven_ids (the runs with a forced output length), most_ids.
 WITH
 marks AS (
@@ -53,6 +55,7 @@ judged AS (
             coalesce(s.preempts, 0) < r.num_preemptions
             OR (r.status = 'ok' AND coalesce(s.finishes, 0) = 0)
         ) AS events_missing,
+        s.preempts > r.num_preemptions AS contradicted,
         r.status NOT IN ('unsent', 'rejected') AND (
             r.num_preemptions IS NULL
             OR (r.status = 'ok' AND r.generated_tokens IS NULL)
@@ -67,7 +70,7 @@ judged AS (
         ON
             r.run_id = s.run_id
             AND r.request_id = s.request_id
-            AND r.engine IS NOT DISTINCT FROM s.engine
+            AND coalesce(r.engine, s.engine) = s.engine
 ),
 
 faults AS (
@@ -82,13 +85,15 @@ faults AS (
     SELECT run_id, request_id, 'not_known' AS fault FROM judged WHERE not_known
     UNION ALL
     SELECT run_id, request_id, 'no_row' AS fault FROM judged WHERE no_row
+    UNION ALL
+    SELECT run_id, request_id, 'contradicted' AS fault FROM judged WHERE contradicted
 ),
 
 numbers AS (
     SELECT
         run_id,
         count(*) FILTER (fell OR end_differs OR short) AS violating,
-        count(*) FILTER (events_missing OR not_known OR no_row) AS unknown
+        count(*) FILTER (events_missing OR not_known OR no_row OR contradicted) AS unknown
     FROM judged
     GROUP BY run_id
 )

@@ -1,0 +1,233 @@
+"""`preempt load` and `preempt sql`: fill a store, and ask it questions."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from preempt.commands import options
+from preempt.commands.options import say
+from replay.errors import InputError
+from replay.strict import printable
+
+if TYPE_CHECKING:
+    from analysis.query import Result
+    from analysis.store import Loaded
+
+FORMATS = ("table", "csv", "json", "parquet")
+_LONG_LOAD_BYTES = 32 * 2**20
+
+
+@click.command("load")
+@click.argument("paths", metavar="PATH...", type=options.PATH, nargs=-1, required=True)
+@click.option(
+    "--db", "database", type=options.PATH, required=True, help="Database file, made if missing."
+)
+@options.quiet
+@options.as_json
+def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: bool) -> None:
+    """Load ledgers, measured runs and gate reports into a DuckDB file.
+
+    PATH is a ledger directory (receipt.json), a run directory (manifest.json), a gate report
+    (.json), or a directory whose entries are ledgers or runs; other entries are left alone.
+
+    Each PATH is loaded whole or not at all, so a load that was stopped can be run again: what is
+    there already is skipped, and what is there with other content is refused. A ledger whose
+    hashes do not hold is refused; preempt verify checks the rest. The database is disposable: the
+    Parquet files are the source of truth, delete it and load again at any time. It is as private
+    as what was loaded; the file is made readable for its owner only.
+
+    \b
+    Example:
+      preempt load runs/base-1 ledgers/ --db store.duckdb
+      preempt sql --named worst_requests --db store.duckdb
+    """
+    from analysis import store
+
+    loaded: list[Loaded] = []
+    with _private_files(), _progress(paths, quiet=quiet) as notice, store.connect(database) as db:
+        for path in paths:
+            found = store.load_path(db, path, notice)
+            for item in found:  # at once, because a later path may be refused
+                state = "added" if item.added else "already there"
+                place = printable(str(item.path), 200)
+                say(f"{place}: {item.kind} {printable(item.id)} {state}", quiet=quiet)
+            loaded += found
+    added = sum(item.added for item in loaded)
+    say(f"{database}: {added} added, {len(loaded) - added} already there", quiet=quiet)
+    if as_json:
+        entries = [
+            {
+                "path": str(item.path),
+                "kind": item.kind,
+                "id": item.id,
+                "run_id": item.run_id,
+                "added": item.added,
+            }
+            for item in loaded
+        ]
+        summary = {"added": added, "already_there": len(loaded) - added}
+        options.print_json({"db": str(database), "loaded": entries, **summary})
+
+
+@click.command("sql")
+@click.argument("query")
+@click.option("--db", "database", type=options.PATH, help="Database made by preempt load.")
+@click.option("--named", is_flag=True, help="QUERY is the name of a query; list shows them.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How rows are written.",
+)
+@click.option("--out", type=options.PATH, help="Write there instead of standard output.")
+@click.option(
+    "--rows",
+    "max_rows",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Most rows a table shows; the other formats write all.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds after which the query is stopped.",
+)
+@options.force
+@options.quiet
+def sql_command(
+    query: str,
+    database: Path | None,
+    named: bool,
+    output_format: str,
+    out: Path | None,
+    max_rows: int,
+    timeout: float,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Run one read-only QUERY against a store; - reads it from standard input.
+
+    Anything that only reads will do: SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE,
+    EXPLAIN. The database is opened read-only, and a query can reach no file, no network and no
+    setting. Columns are modelled_… (declared arithmetic, ticks are not latency) or measured_…
+    (from a real engine); NULL is unknown, never zero. SHOW TABLES and DESCRIBE show what there
+    is, docs/store.md explains it; SELECT * FROM limitations says what a ledger does not model.
+
+    \b
+    Examples:
+      preempt sql --named list
+      preempt sql --named worst_requests --db store.duckdb
+      preempt sql "SELECT run_id, count(*) FROM measured_requests GROUP BY ALL" --db store.duckdb
+      preempt sql - --db store.duckdb --format parquet --out joined.parquet < joined.sql
+    """
+    from analysis.named import named_query
+    from analysis.query import open_query
+
+    if named and query == "list":
+        _list_named()
+        return
+    if database is None:
+        raise click.UsageError("Missing option '--db'.", click.get_current_context())
+    if out is not None and out.exists() and database.exists() and out.samefile(database):
+        raise InputError(printable(str(out), 200), "", "is the database; choose another path")
+    if output_format == "parquet" and out is None and sys.stdout.isatty():
+        raise InputError(
+            "--format", "", "parquet is not for a terminal; give --out FILE or pipe it"
+        )
+    text = named_query(query).text if named else _query_text(query)
+    with open_query(database, text, timeout_seconds=timeout) as result:
+        shown = _write(result, output_format, out, max_rows, force=force)
+    if shown is not None:
+        rows, more = shown
+        counted = f"{rows} row{'s' * (rows != 1)}"
+        hint = f"first {counted}; there are more: --rows shows more, --format csv all"
+        say(hint if more else counted, quiet=quiet)
+
+
+def _query_text(query: str) -> str:
+    if query != "-":
+        return query
+    from analysis.query import MAX_QUERY_CHARACTERS
+    from replay.strict import decode
+
+    # Four bytes a character; what is longer is refused by its length.
+    return decode(sys.stdin.buffer.read(4 * MAX_QUERY_CHARACTERS + 1), "standard input")
+
+
+def _list_named() -> None:
+    from analysis.named import named_queries
+
+    for query in named_queries():
+        click.echo(f"{query.name}: one row per {query.grain}")
+        click.echo(f"    {query.question}")
+
+
+def _write(
+    result: "Result", output_format: str, out: Path | None, max_rows: int, *, force: bool
+) -> tuple[int, bool] | None:
+    """Write the rows; of a table, how many there were and whether more exist."""
+    from rich.console import Console
+
+    from analysis import render
+    from replay.output import new_file
+
+    with ExitStack() as stack:
+        path = None if out is None else stack.enter_context(new_file(out, force=force))
+        if output_format == "table":
+            file = None if path is None else stack.enter_context(path.open("w", encoding="utf-8"))
+            return render.print_table(result, Console(file=file), max_rows)
+        binary = sys.stdout.buffer if path is None else stack.enter_context(path.open("wb"))
+        if output_format == "parquet":
+            with result.to_parquet().open("rb") as source:
+                shutil.copyfileobj(source, binary)
+        elif output_format == "csv":
+            binary.writelines(render.csv_chunks(result))
+        else:
+            binary.writelines(render.json_chunks(result))
+    return None
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """New files are their owner's only: a raw run is private, and so is what is loaded of it."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def _progress(paths: tuple[Path, ...], *, quiet: bool) -> Iterator[Callable[[Path], None]]:
+    """Say on a terminal what is being loaded, where that takes a while."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal or not _takes_long(paths):
+        yield lambda _: None
+        return
+    with console.status("loading") as status:
+        yield lambda path: status.update(Text(f"loading {printable(str(path), 60)}"))
+
+
+def _takes_long(paths: tuple[Path, ...]) -> bool:
+    total = 0
+    for path in paths:
+        for directory, _, files in os.walk(path):
+            with suppress(OSError):  # the readers say what is wrong with a file
+                total += sum(Path(directory, name).lstat().st_size for name in files)
+            if total > _LONG_LOAD_BYTES:
+                return True
+    return False
