@@ -102,9 +102,16 @@ def transaction(db: duckdb.DuckDBPyConnection, place: str) -> Iterator[None]:
     except BaseException as exc:
         with suppress(duckdb.Error):
             db.execute("ROLLBACK")
+        if is_interrupt(exc):
+            raise KeyboardInterrupt from exc
         if isinstance(exc, duckdb.Error):
             raise StoreError(f"{place}: nothing was loaded; {one_line(exc)}") from exc
         raise
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is what DuckDB makes of Ctrl-C, which is no error of its own."""
+    return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 
 def one_line(error: Exception) -> str:

@@ -7,12 +7,13 @@ configuration locked. Refusals, faults of the query and its end by timeout are `
 
 import os
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -28,6 +29,7 @@ MEMORY_LIMIT = "2GB"
 TEMPORARY_LIMIT = "10GB"  # what does not fit the memory is spilled to a private directory
 MAX_THREADS = 8
 CHUNK_ROWS = 2048
+_T = TypeVar("_T")
 _READING = "SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN"
 # Parquet has no 128-bit integers (DuckDB would write floats) and few readers of its JSON type.
 _PARQUET_CASTS = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT", "JSON": "VARCHAR"}
@@ -50,13 +52,12 @@ class Result:
     _text: str
     _directory: Path
     _db: duckdb.DuckDBPyConnection
-    _watchdog: "_Watchdog"
+    _runner: "_Runner"
 
     def chunks(self) -> Iterator[list[tuple[Any, ...]]]:
         """Rows as Python values, NULL as None."""
         while True:
-            with self._watchdog.translated():
-                rows = self._db.fetchmany(CHUNK_ROWS)
+            rows = self._runner.run(self._db.fetchmany, CHUNK_ROWS)
             if not rows:
                 return
             yield rows
@@ -84,8 +85,7 @@ class Result:
             f" TO {literal(str(path))} (FORMAT parquet,"
             f" KV_METADATA {{schema: {literal(SCHEMA)}, limitations: {limitations}}})"
         )
-        with self._watchdog.translated():
-            self._db.execute(copy)
+        self._runner.run(self._db.execute, copy)
         return path
 
 
@@ -101,15 +101,14 @@ def open_query(
     statement, is_plan = one_statement(text)
     with tempfile.TemporaryDirectory(prefix="preempt-sql-") as directory:
         db = _sandbox(path, directory, wait_seconds)
-        watchdog = _Watchdog(db, timeout_seconds)
+        runner = _Runner(db, timeout_seconds)
         try:
             check_version(db, str(path))
-            with watchdog.translated():
-                found = db.execute(statement)
+            found = runner.run(db.execute, statement)
             columns = [Column(d[0], str(d[1])) for d in found.description or ()]
-            yield Result(columns, is_plan, statement, Path(directory), db, watchdog)
+            yield Result(columns, is_plan, statement, Path(directory), db, runner)
         finally:
-            watchdog.stop()
+            runner.stop()
             db.close()
 
 
@@ -174,39 +173,38 @@ def _sandbox(path: Path, directory: str, wait_seconds: float) -> duckdb.DuckDBPy
     return open_file(path, read_only=True, wait_seconds=wait_seconds, config=settings)
 
 
-class _Watchdog:
-    """Interrupts a connection from another thread once its time is over."""
+class _Runner:
+    """Runs calls on a connection within one deadline, in a thread that can be interrupted.
+
+    In the main thread a long step of DuckDB would hold back Ctrl-C until it ends.
+    """
 
     def __init__(self, db: duckdb.DuckDBPyConnection, seconds: float) -> None:
         self._db, self._seconds = db, seconds
-        self._done, self._fired = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self._deadline = time.monotonic() + seconds
+        self._pool = ThreadPoolExecutor(max_workers=1)
+
+    def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        """What the call gives; what DuckDB raises, and the deadline, come as `QueryError`."""
+        left = max(0.0, self._deadline - time.monotonic())
+        future = self._pool.submit(call, *arguments)
+        try:
+            return future.result(left)
+        except TimeoutError as exc:
+            self._interrupt(future)
+            rule = f"stopped after {self._seconds:g} s; --timeout allows more"
+            raise QueryError(f"query: {rule}") from exc
+        except duckdb.Error as exc:
+            raise QueryError(f"query: {one_line(exc)}") from exc
+        except KeyboardInterrupt:
+            self._interrupt(future)
+            raise
 
     def stop(self) -> None:
-        self._done.set()
-        self._thread.join()
+        self._pool.shutdown()
 
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Word what DuckDB raises; time that ran out between two calls counts too."""
-        try:
-            if self._fired.is_set():
-                raise self._overdue()
-            yield
-        except duckdb.Error as exc:
-            if self._fired.is_set():
-                raise self._overdue() from exc
-            raise QueryError(f"query: {one_line(exc)}") from exc
-
-    def _overdue(self) -> QueryError:
-        return QueryError(f"query: stopped after {self._seconds:g} s; --timeout allows more")
-
-    def _watch(self) -> None:
-        if self._done.wait(self._seconds):
-            return
-        self._fired.set()
-        # An interrupt between two statements is forgotten, so it is repeated.
-        while not self._done.is_set():
+    def _interrupt(self, future: "Future[Any]") -> None:
+        # One that comes between two statements is forgotten, so it is repeated.
+        while not future.done():
             self._db.interrupt()
-            self._done.wait(0.05)
+            wait([future], 0.05)

@@ -6,7 +6,6 @@ the checked frames: DuckDB reads polars frames only with pyarrow, and reading th
 second time could find something else in them than what was checked.
 """
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -250,7 +249,8 @@ def _same_rows(
 
 @contextmanager
 def _parquet(frame: "pl.DataFrame") -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="preempt-load-") as directory:
-        path = os.path.join(directory, "rows.parquet")  # noqa: PTH118 - DuckDB takes a string
-        frame.write_parquet(path, compression="uncompressed")
-        yield path
+    """Path of a nameless file of the frame: nothing is left behind, even by a killed load."""
+    with tempfile.TemporaryFile() as file:
+        frame.write_parquet(file, compression="uncompressed")
+        file.flush()
+        yield f"/dev/fd/{file.fileno()}"

@@ -28,7 +28,7 @@ def gate_group() -> None:
     """
 
 
-@gate_group.command("run")
+@gate_group.command("run", short_help="Judge a change and end with the verdict.")
 @click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
 @click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
 @click.option("--candidate", metavar="RUN", multiple=True, required=True, help="Run of the change.")
@@ -93,7 +93,7 @@ def run_command(
     context.exit(report.exit_code)
 
 
-@gate_group.command("explain")
+@gate_group.command("explain", short_help="Say in plain words what a gate judges.")
 @click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
 def explain_command(gate_path: Path) -> None:
     """Say in plain words what GATE.toml judges, what is decided today and how many runs it takes.
