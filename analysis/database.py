@@ -70,7 +70,7 @@ def open_file(
                 raise StoreError(f"{place}: cannot be opened; {one_line(exc)}") from exc
             if time.monotonic() >= deadline:
                 raise StoreError(
-                    f"{place}: another process is writing it; nothing was done, try again later"
+                    f"{place}: another process has it open; nothing was done, try again later"
                 ) from exc
         except duckdb.Error as exc:
             raise StoreError(f"{place}: cannot be opened; {one_line(exc)}") from exc

@@ -33,7 +33,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str
 def _cell(value: object) -> str:
     match value:
         case None:
-            return "–"  # noqa: RUF001 (a dash is meant)
+            return "–"
         case bool():
             return "yes" if value else "no"
         case int():

@@ -4,6 +4,7 @@
 library: every step is one call that a subcommand makes too.
 """
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from replay.output import new_directory
 from replay.run import replay
 from replay.workload import Workload
 
-OWNED = ("ledgers", "preempt.duckdb", "report.md")
+OWNED = ("gate.toml", "lab.toml", "ledgers", "preempt.duckdb", "report.md")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def run_demo(
         config = read_config(config_path)
         start, count = busiest_window(runs[0], config.limits.max_requests)
         workload = run_workload(runs[0], start, count)
+        shutil.copyfile(config_path, directory / "lab.toml")
+        shutil.copyfile(gate_path, directory / "gate.toml")
         ledgers = {}
         for recovery in RECOVERIES:
             progress(f"replaying {len(workload)} requests, recovery {recovery}")

@@ -16,7 +16,10 @@ def check_limits(workload: Workload, config: Config, place: str) -> None:
         raise InputError(place, "", rule, str(len(workload)))
     last = workload.requests[-1].arrival_us
     if last // tick_us >= limits.max_ticks:
-        rule = f"must arrive before tick {limits.max_ticks} (limits.max_ticks, tick_us {tick_us})"
+        rule = (
+            f"must come before tick {limits.max_ticks} (limits.max_ticks;"
+            f" a larger engine.tick_us, now {tick_us}, covers more time)"
+        )
         raise InputError(place, "arrival_us", rule, f"{last} (tick {last // tick_us})")
 
 

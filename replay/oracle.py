@@ -93,9 +93,13 @@ def _rows(ledger: Ledger) -> list[Violation]:
 
 def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation]:
     receipt = ledger.receipt
+    try:
+        receipt_hash = receipt_sha256(receipt)
+    except ValueError:
+        return [Violation(RECEIPT, None, "receipt.json: holds a number that JSON has no form for")]
     wanted = build_receipt(ledger.workload, ledger.config, ledger.events, checks)
     wanted["tool"] = receipt.get("tool")  # another release may have written it
-    wanted["receipt_sha256"] = receipt_sha256(receipt)
+    wanted["receipt_sha256"] = receipt_hash
     found = []
     for key in sorted(wanted.keys() | receipt.keys()):
         if wanted.get(key, ...) != receipt.get(key, ...):

@@ -53,7 +53,8 @@ def test_the_demo_prints_a_table_a_verdict_and_three_commands(tmp_path: Path) ->
     for command in commands:
         tried = preempt(*command.split()[1:], cwd=tmp_path)
         assert (0, True) == (tried.returncode, "Traceback" not in tried.stderr)
-    assert {"ledgers", "preempt.duckdb", "report.md"} == set(os.listdir(tmp_path / "demo-out"))
+    written = {p.name for p in (tmp_path / "demo-out").iterdir()}
+    assert {"gate.toml", "lab.toml", "ledgers", "preempt.duckdb", "report.md"} == written
     for name in ("recompute", "swap", "adaptive"):
         assert [] == verify_ledger(read_ledger(tmp_path / "demo-out" / "ledgers" / name))
 

@@ -1,9 +1,14 @@
 """The documentation says what the program does."""
 
 import re
+import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from preempt.main import main
 from replay.config import parse_config
 from replay.events import Kind, named
 from replay.lab import replay_lab
@@ -53,3 +58,30 @@ def test_every_dependency_earns_a_line() -> None:
     wanted = {re.split(r"[<>=]", d)[0] for d in project["dependencies"]}
     text = (ROOT / "docs" / "dependencies.md").read_text()
     assert wanted == set(re.findall(r"^\| ([a-z0-9-]+) \|", text, re.MULTILINE)) - {"package"}
+
+
+def test_every_command_of_the_readme_works_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The README can be followed line by line; only the gate ends with a verdict's code."""
+    fixtures = ROOT / "fixtures"
+    monkeypatch.chdir(tmp_path)
+    for name, source in (
+        ("AzureLLMInferenceTrace_conv.csv", "traces/azure-2023-conv-head.csv"),
+        ("conversation_trace.jsonl", "traces/mooncake-conversation-head.jsonl"),
+        ("gate.toml", "gates/blocks-48-to-80.toml"),
+    ):
+        shutil.copyfile(fixtures / source, name)
+    shutil.copytree(fixtures / "runs" / "base-1", "path/to/run")
+    shutil.copytree(fixtures / "runs", "runs")
+    block = re.compile(r"^    cat > (\S+) <<'TOML'\n(.*?)^    TOML$", re.MULTILINE | re.DOTALL)
+    text = (ROOT / "README.md").read_text()
+    for name, content in block.findall(text):
+        Path(name).write_text(re.sub("^    ", "", content, flags=re.MULTILINE))
+    commands = re.findall(r"^    (preempt .*)$", text, re.MULTILINE)
+    assert len(commands) >= 12
+    for command in commands:
+        with pytest.raises(SystemExit) as left:
+            main(shlex.split(command)[1:])
+        wanted = 3 if command.startswith("preempt gate run") else 0
+        assert (wanted, command) == (left.value.code, command), capfd.readouterr().err

@@ -6,8 +6,6 @@ token in tick 2, B in tick 3, and both have 32 tokens in 4 blocks after tick 10.
 a fifth block and none is free: B, with 24 + 8 tokens, is the victim. A completes in tick 12.
 """
 
-# ruff: noqa: SIM300 - asserts read expected first
-
 from __future__ import annotations
 
 import hashlib

@@ -246,6 +246,15 @@ def test_a_receipt_that_does_not_fit_is_named(key: str, tmp_path: Path) -> None:
     assert f"receipt.json: {key} does not fit" in details
 
 
+def test_a_receipt_with_a_number_json_has_no_form_for_is_a_violation(tmp_path: Path) -> None:
+    """NaN in a receipt is named, and crashes nothing."""
+    write_ledger(replay(*crowd("swap")), tmp_path / "ledger")
+    path = tmp_path / "ledger" / "receipt.json"
+    path.write_text(path.read_text().replace('"tick_us": 1', '"tick_us": NaN'))
+    (violation,) = verify_ledger(read_ledger(tmp_path / "ledger"))
+    assert (None, True) == (violation.seq, "no form for" in violation.detail)
+
+
 def test_an_edited_export_is_named_by_its_line(tmp_path: Path) -> None:
     """events.jsonl must say what events.parquet says."""
     write_ledger(replay(*crowd("swap")), tmp_path / "ledger")

@@ -1,6 +1,7 @@
 """Reports: modelled and measured apart, nothing lost, hostile names harmless."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,7 @@ def demo(out: Path, baseline: Path) -> str:
 def column_headings(report: str) -> list[tuple[str, list[str]]]:
     """(section heading, column headings) of every table."""
     found, section = [], ""
-    lines = report.splitlines()
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in pairwise(report.splitlines()):
         if line.startswith("#"):
             section = line
         if following.startswith(("| --- ", "| ---: ")):

@@ -78,6 +78,17 @@ class Difference:
         shown = "; ".join(f"{value} in {_some(runs)}" for value, runs in groups.items())
         return f"{self.field} ({shown})" if shown else self.field
 
+    @property
+    def label(self) -> str:
+        """What is wrong with the field, to stand before its text."""
+        return {
+            "differs": "differs",
+            "unknown": "unknown",
+            "differs_within_side": "differs within a side",
+            "same_run": "given more than once",
+            "beyond_plan": "beyond the plan",
+        }[self.why]
+
 
 @dataclass(frozen=True)
 class Change:

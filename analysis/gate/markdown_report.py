@@ -40,7 +40,7 @@ def _context(report: GateReport) -> list[str]:
         f" {_words(show(c.candidate))}"
         for c in compared.changed
     ]
-    lines += [f"- **differs: {_words(d.text)}**" for d in compared.differing]
+    lines += [f"- **{d.label}: {_words(d.text)}**" for d in compared.differing]
     if compared.equal and not compared.refused:
         equal = ", ".join(
             f"{_words(f)} {_words(show(value))}" for f, value in compared.equal if value is not None

@@ -37,7 +37,7 @@ def _facts(report: GateReport) -> list[str]:
         lines += [
             f"change: {c.field} {show(c.baseline)} -> {show(c.candidate)}" for c in compared.changed
         ]
-    lines += [f"differs: {d.text}" for d in compared.differing]
+    lines += [f"{d.label}: {d.text}" for d in compared.differing]
     if not report.comparability.refused:
         lines.append(f"equal: {len(compared.equal)} fields of engine, model, device and options")
     lines += [f"note: {n}" for n in report.notes]

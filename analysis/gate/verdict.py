@@ -20,6 +20,18 @@ WORST_FIRST = (REFUSED, FAIL, INCONCLUSIVE, PASS)
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, REFUSED: 4}
 
 
+# What to do about a refusal; the first reason that applies comes first.
+_AFTER_REFUSAL = (
+    ("same_run", "give every run once"),
+    (
+        "more_pairs_than_planned",
+        "judge the planned pairs, or plan more in a new gate and run those",
+    ),
+    ("unknown_field", "record what is unknown: a run with it missing cannot be compared"),
+    ("not_comparable", "make the runs equal in everything but the declared change and run again"),
+)
+
+
 @dataclass(frozen=True, order=True)
 class RequestRef:
     """One request of one run."""
@@ -163,7 +175,7 @@ class GateReport:
     def recommendation(self) -> str | None:
         """What to do next, None where the checks do not say."""
         if self.comparability.refused:
-            return "make the runs equal in everything but the declared change, then judge again"
+            return next(text for reason, text in _AFTER_REFUSAL if reason in self.reasons)
         planned, given = self.design["pairs"], len(self.runs) // 2
         least = max(self.design["least_pairs"], planned)
         if "too_few_pairs" in self.reasons and given < least:

@@ -47,6 +47,7 @@ def demo_command(
         ledgers/RECOVERY/   events, rows per request, receipt with hashes
         preempt.duckdb      the store
         report.md           the report, verdict first
+        lab.toml, gate.toml what was declared; edit and try again
     """
     from preempt.demo import run_demo
     from preempt.recorded import BASELINE, CANDIDATE, GATE, recorded
@@ -88,7 +89,7 @@ def _print(demo: "Demo", out: Path) -> None:
         caption_justify="left",
     )
     table.add_column("recovery")
-    for heading in ("preempted", "tokens to replay", "bytes moved", "queue ticks", "▲", "✕"):
+    for heading in ("preempted", "replay tokens", "bytes moved", "queue ticks", "▲", "✕"):
         table.add_column(heading, justify="right")
     for name, ledger in demo.ledgers.items():
         totals, fairness = ledger.receipt["totals"], ledger.receipt["fairness"]
@@ -110,13 +111,7 @@ def _print(demo: "Demo", out: Path) -> None:
     console.print(f"Read {escape(str(out / 'report.md'))}, then try:", soft_wrap=True)
     for command in (
         f"preempt sql --named worst_requests --db {out}/preempt.duckdb",
-        f"preempt verify {out}/ledgers/swap",
-        f"preempt gate explain {_gate_path()}",
+        f"preempt replay {out}/ledgers/swap/workload.parquet --config {out}/lab.toml --out mine",
+        f"preempt gate explain {out}/gate.toml",
     ):
         console.print(f"  {escape(command)}", soft_wrap=True)
-
-
-def _gate_path() -> Path:
-    from preempt.recorded import GATE, recorded
-
-    return recorded("gates", GATE)

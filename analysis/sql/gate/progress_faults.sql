@@ -2,7 +2,7 @@
 -- the fault's requests, violating and unknown the run's requests with any fault of that sort.
 -- Violations: fell (generated_tokens fell between two events), end_differs (an ok request's last
 -- event and its row disagree, or an event shows more than the row), short (an ok request of a
--- driven run did not reach the length it was asked for).
+-- driven run did not reach the length it was asked for, and did not stop by itself).
 -- Unknown: events_missing (a preempted request without the events that would show it), not_known
 -- (a count that the check needs is null), no_row (events of a request that has no row),
 -- contradicted (more preempt events than the row admits). A row that names no engine takes events
@@ -50,12 +50,13 @@ judged AS (
         ) AS end_differs,
         r.status = 'ok'
         AND list_contains($driven_ids, r.run_id)
+        AND r.finish_reason IS DISTINCT FROM 'stop'
         AND r.generated_tokens < r.max_tokens AS short,
         r.num_preemptions > 0 AND (
             coalesce(s.preempts, 0) < r.num_preemptions
             OR (r.status = 'ok' AND coalesce(s.finishes, 0) = 0)
         ) AS events_missing,
-        false AS contradicted,
+        s.preempts > r.num_preemptions AS contradicted,
         r.status NOT IN ('unsent', 'rejected') AND (
             r.num_preemptions IS NULL
             OR (r.status = 'ok' AND r.generated_tokens IS NULL)
