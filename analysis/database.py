@@ -66,8 +66,9 @@ def open_file(
             # Absolute, because DuckDB gives prefixes such as md: and :memory: a meaning.
             return duckdb.connect(path.absolute(), read_only=read_only, config=dict(config))
         except duckdb.IOException as exc:
-            if "lock" not in str(exc):
-                raise StoreError(f"{place}: cannot be opened; {one_line(exc)}") from exc
+            if "Could not set lock" not in str(exc):
+                hint = f"; {REBUILD}" if "newer version" in str(exc) else ""
+                raise StoreError(f"{place}: cannot be opened; {one_line(exc)}{hint}") from exc
             if time.monotonic() >= deadline:
                 raise StoreError(
                     f"{place}: another process has it open; nothing was done, try again later"

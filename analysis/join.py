@@ -10,37 +10,20 @@ from typing import Any
 
 import duckdb
 
+from analysis.comparable import ENGINE_FIELDS, SCHEDULER_FIELDS, WITHOUT_DRIVER
 from analysis.errors import AnalysisError, NotComparable
 from analysis.sqlfiles import sql
 from replay.strict import printable
 
 # What two runs must have in common before one stands for the other.
 RUN_FIELDS = (
-    "engine.name",
-    "engine.version",
-    "model.name",
-    "device.kind",
-    "device.name",
-    "device.count",
-    "device.driver",
-    "parallel.tensor",
-    "parallel.pipeline",
-    "parallel.data",
+    *ENGINE_FIELDS,
     "cache.block_size",
     "cache.num_gpu_blocks",
     "cache.dtype",
     "cache.enable_prefix_caching",
-    "scheduler.scheduling_policy",
-    "scheduler.max_num_seqs",
-    "scheduler.max_num_batched_tokens",
-    "scheduler.max_model_len",
-    "scheduler.enable_chunked_prefill",
-    "scheduler.scheduler_reserve_full_isl",
-    "scheduler.watermark",
-    "scheduler.long_prefill_token_threshold",
-    "scheduler.async_scheduling",
+    *SCHEDULER_FIELDS,
 )
-_WITHOUT_DRIVER = ("cpu",)  # device kinds that have none, so that null is no unknown
 Row = dict[str, Any]
 
 
@@ -118,7 +101,7 @@ def _differing_runs(db: duckdb.DuckDBPyConnection, one: str, other: str) -> list
 
 
 def _alike(field: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    if field == "device.driver" and first["device.kind"] in _WITHOUT_DRIVER:
+    if field == "device.driver" and first["device.kind"] in WITHOUT_DRIVER:
         return bool(first[field] == second[field])
     return first[field] is not None and bool(first[field] == second[field])
 

@@ -98,27 +98,37 @@ def open_query(
     `timeout_seconds` counts everything until the block ends. `wait_seconds` is for a store that
     is being loaded.
     """
-    statement, is_plan = one_statement(text)
+    _check_text(text)
     with tempfile.TemporaryDirectory(prefix="preempt-sql-") as directory:
         db = _sandbox(path, directory, wait_seconds)
         runner = _Runner(db, timeout_seconds)
         try:
             check_version(db, str(path))
-            found = runner.run(db.execute, statement)
+            # Parsed by this connection, because some statements read files even then.
+            is_plan = _is_plan(runner.run(db.extract_statements, text))
+            found = runner.run(db.execute, text)
             columns = [Column(d[0], str(d[1])) for d in found.description or ()]
-            yield Result(columns, is_plan, statement, Path(directory), db, runner)
+            yield Result(columns, is_plan, _without_end(text), Path(directory), db, runner)
         finally:
             runner.stop()
             db.close()
 
 
-def one_statement(text: str) -> tuple[str, bool]:
-    """The one statement of a text, without what ends it, and whether it is an EXPLAIN."""
+def check_unique(names: Sequence[str], form: str) -> None:
+    """Refuse two columns of one name where a row is keyed by names."""
+    if len(set(names)) != len(names):
+        raise QueryError(f"query: {form} needs columns of different names; rename with AS")
+
+
+def _check_text(text: str) -> None:
     if len(text) > MAX_QUERY_CHARACTERS:
         raise QueryError(f"query: must have at most {MAX_QUERY_CHARACTERS} characters")
     if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
         raise QueryError("query: must be UTF-8 text")
-    statements = _parsed(text)
+
+
+def _is_plan(statements: list[duckdb.Statement]) -> bool:
+    """Refuse all but one statement that reads; whether it is an EXPLAIN."""
     if len(statements) != 1:
         raise QueryError(f"query: must be one statement, got {len(statements) or 'none'}")
     try:
@@ -130,20 +140,7 @@ def one_statement(text: str) -> tuple[str, bool]:
         raise QueryError(f"query: must be one statement; {hint}")
     if kind not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         raise QueryError(f"query: must only read ({_READING}), got {kind.name}")
-    return _without_end(text), kind == duckdb.StatementType.EXPLAIN
-
-
-def check_unique(names: Sequence[str], form: str) -> None:
-    """Refuse two columns of one name where a row is keyed by names."""
-    if len(set(names)) != len(names):
-        raise QueryError(f"query: {form} needs columns of different names; rename with AS")
-
-
-def _parsed(text: str) -> list[duckdb.Statement]:
-    try:
-        return duckdb.extract_statements(text)
-    except duckdb.Error as exc:
-        raise QueryError(f"query: {one_line(exc)}") from exc
+    return bool(kind == duckdb.StatementType.EXPLAIN)
 
 
 def _without_end(text: str) -> str:
@@ -187,8 +184,10 @@ class _Runner:
     def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """What the call gives; what DuckDB raises, and the deadline, come as `QueryError`."""
         left = max(0.0, self._deadline - time.monotonic())
-        future = self._pool.submit(call, *arguments)
+        # Made before it is handed over, so that a Ctrl-C in between still finds it.
+        future: Future[_T] = Future()
         try:
+            self._pool.submit(_settle, future, call, arguments)
             return future.result(left)
         except TimeoutError as exc:
             self._interrupt(future)
@@ -205,6 +204,15 @@ class _Runner:
 
     def _interrupt(self, future: "Future[Any]") -> None:
         # One that comes between two statements is forgotten, so it is repeated.
-        while not future.done():
+        while not (future.cancel() or future.done()):
             self._db.interrupt()
             wait([future], 0.05)
+
+
+def _settle(future: "Future[_T]", call: Callable[..., _T], arguments: tuple[Any, ...]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call(*arguments))
+    except BaseException as exc:  # noqa: BLE001 (it is raised where the result is asked for)
+        future.set_exception(exc)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from analysis.query import Column, Result, check_unique
 from replay.strict import printable
@@ -104,9 +104,19 @@ def print_table(result: Result, console: "Console", max_rows: int) -> tuple[int,
 def print_rows(
     columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], console: "Console"
 ) -> None:
-    """Show rows side by side if they fit the console, else below each other."""
-    show = _side_by_side if _fits(columns, rows, console.width) else _below_each_other
-    show(columns, rows, console)
+    """Show rows side by side if they fit the console, with broken headings if they must."""
+    cells = [_widest(_cell(row[k]).plain for row in rows) for k in range(len(columns))]
+    whole = [printable(c.name, MAX_CELL_CHARACTERS) for c in columns]
+    broken = [_broken(name, cell) for name, cell in zip(whole, cells, strict=True)]
+    for headings in (whole, broken):
+        widths = (
+            max(_widest(heading.split("\n")), min(cell, _FEWEST_COLUMN_CHARACTERS)) + 3
+            for heading, cell in zip(headings, cells, strict=True)
+        )
+        if 1 + sum(widths) <= console.width:
+            _side_by_side(headings, columns, rows, console)
+            return
+    _below_each_other(whole, rows, console)
 
 
 def _plain(value: Any) -> str:
@@ -155,26 +165,14 @@ def _csv_line(fields: list[str]) -> bytes:
     return (",".join(fields) + "\n").encode()
 
 
-def _fits(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], width: int) -> bool:
-    needed = 1
-    for k, column in enumerate(columns):
-        widest = _widest(_heading(column.name, cell := _widest_cell(rows, k)).split("\n"))
-        needed += max(widest, min(cell, _FEWEST_COLUMN_CHARACTERS)) + 3
-    return needed <= width
-
-
-def _heading(name: str, widest_cell: int) -> str:
-    """A column's name, broken after underscores where it is wider than what is under it."""
+def _broken(name: str, widest_cell: int) -> str:
+    """A heading broken after underscores where it is wider than what is under it."""
     lines, width = [""], max(widest_cell, _NARROW_HEADING)
-    for piece in re.findall("[^_]*_|[^_]+", printable(name, MAX_CELL_CHARACTERS)):
+    for piece in re.findall("[^_]*_|[^_]+", name):
         if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append("")
         lines[-1] += piece
     return "\n".join(lines)
-
-
-def _widest_cell(rows: Sequence[tuple[Any, ...]], k: int) -> int:
-    return _widest(_cell(row[k]).plain for row in rows)
 
 
 def _widest(texts: Iterable[str]) -> int:
@@ -184,25 +182,25 @@ def _widest(texts: Iterable[str]) -> int:
 
 
 def _side_by_side(
-    columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], console: "Console"
+    headings: Sequence[str],
+    columns: Sequence[Column],
+    rows: Sequence[tuple[Any, ...]],
+    console: "Console",
 ) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
-    for k, column in enumerate(columns):
-        table.add_column(
-            Text(_heading(column.name, _widest_cell(rows, k))),
-            overflow="fold",
-            justify="right" if _NUMBER.fullmatch(column.type) else "left",
-        )
+    for heading, column in zip(headings, columns, strict=True):
+        justify: Literal["right", "left"] = "right" if _NUMBER.fullmatch(column.type) else "left"
+        table.add_column(Text(heading), overflow="fold", justify=justify)
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     console.print(table)
 
 
 def _below_each_other(
-    columns: Sequence[Column], rows: Sequence[tuple[Any, ...]], console: "Console"
+    headings: Sequence[str], rows: Sequence[tuple[Any, ...]], console: "Console"
 ) -> None:
     from rich.rule import Rule
     from rich.table import Table
@@ -213,8 +211,8 @@ def _below_each_other(
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(overflow="fold", max_width=max(20, console.width // 2))
         table.add_column(overflow="fold")
-        for column, value in zip(columns, row, strict=True):
-            table.add_row(Text(printable(column.name, MAX_CELL_CHARACTERS)), _cell(value))
+        for heading, value in zip(headings, row, strict=True):
+            table.add_row(Text(heading), _cell(value))
         console.print(table)
 
 

@@ -197,7 +197,7 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
                 _percent(r["modelled_recompute_tax_frac"]),
                 f"{r['modelled_swap_out_bytes']:,} / {r['modelled_swap_in_bytes']:,}",
                 r["modelled_queue_ticks"],
-                f"{r['modelled_flagged_wait']} / {r['modelled_flagged_repeat']}",
+                f"{r['modelled_flagged_wait_requests']} / {r['modelled_flagged_repeat_requests']}",
             )
             for r in ledgers
         ],

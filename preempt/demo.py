@@ -18,13 +18,19 @@ from analysis.report import markdown_report
 from analysis.report_data import report_data
 from collectors.run import Run, read_run, run_workload
 from replay.config import RECOVERIES, read_config
-from replay.ledger import Ledger, read_ledger, write_ledger
+from replay.ledger import FILES, Ledger, read_ledger, write_ledger
 from replay.oracle import verify_ledger
 from replay.output import new_directory
 from replay.run import replay
 from replay.workload import Workload
 
-OWNED = ("gate.toml", "lab.toml", "ledgers", "preempt.duckdb", "report.md")
+OWNED = (
+    "gate.toml",
+    "lab.toml",
+    "preempt.duckdb",
+    "report.md",
+    *(f"ledgers/{recovery}/{name}" for recovery in RECOVERIES for name in FILES),
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def run_demo(
             )
             store.load_gate_report(db, report_json(gate))
             joined = _joined(db)
-            (directory / "report.md").write_text(markdown_report(report_data(db)))
+            (directory / "report.md").write_text(markdown_report(report_data(db)), encoding="utf-8")
     return Demo(workload, ledgers, joined, gate)
 
 

@@ -4,7 +4,9 @@ Subcommands are imported only when they run, so `preempt --help` does not wait f
 duckdb. Exit codes are SPEC §12's; an error class carries its own in `exit_code`.
 """
 
+import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,11 +15,10 @@ from pathlib import Path
 
 import click
 
-from replay.strict import printable
+from preempt.commands.options import say
 from replay.version import __version__
 
 INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
-_MOST_CHARACTERS = 4000
 
 # Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
 COMMANDS = {
@@ -72,25 +73,52 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    _usable_streams()
     sys.exit(_run(arguments))
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    stdout = sys.stdout
     try:
         code = cli.main(arguments, prog_name="preempt", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as exc:
+        click.echo(exc.format_message(), err=True)
+        return USAGE
     except click.ClickException as exc:
         context = getattr(exc, "ctx", None)
         path = context.command_path if context else "preempt"
         return _fail(f"{exc.format_message()} See: {path} --help", USAGE)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader had enough, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        return _closed_pipe()
+    except SystemExit as exc:
+        # Click answers a closed pipe itself, with 1 and another stdout.
+        return _code(exc.code) if sys.stdout is stdout else _closed_pipe()
     except Exception as exc:  # noqa: BLE001 (nothing may leave as a traceback)
         return _unexpected(exc)
+    return _code(code)
+
+
+def _code(code: object) -> int:
     return code if isinstance(code, int) else 0
+
+
+def _closed_pipe() -> int:
+    """The reader had enough, as with `| head`: what a shell calls death by SIGPIPE."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 128 + signal.SIGPIPE
+
+
+def _usable_streams() -> None:
+    """Give a process started without output somewhere to write, and no text it cannot say."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open while we run)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _unexpected(exc: Exception) -> int:
@@ -107,6 +135,5 @@ def _unexpected(exc: Exception) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split("\n"))
-    print(f"preempt: {printable(line, _MOST_CHARACTERS)}", file=sys.stderr)  # noqa: T201
+    say(f"preempt: {message}")
     return code

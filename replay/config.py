@@ -215,7 +215,8 @@ def _engine(raw: Mapping[str, Any], place: str, name: str, *, timed: bool) -> En
         values[key] = check(value, place, f"engine.{key}")
     if not RULES[name].fullmatch(values["rule"]):
         form = RULES[name].pattern.replace("\\", "")
-        raise InputError(place, "engine.rule", f"must be of the form {form} for profile {name}")
+        rule = f"must be of the form {form} for profile {name}"
+        raise InputError(place, "engine.rule", rule, describe(values["rule"]))
     if timed:
         if "tick_us" in raw:
             raise InputError(place, "engine.tick_us", "must be left out when [timing] is given")
@@ -295,12 +296,14 @@ _ENGINE_CHECKS: dict[str, _Check] = {
 
 def _check_products(config: Config, place: str) -> None:
     engine, limits = config.engine, config.limits
-    tokens = engine.capacity_blocks * engine.block_size
-    if tokens * config.policy.kv_bytes_per_token > MAX_SAFE_INTEGER:
-        names = "capacity_blocks x block_size x kv_bytes_per_token"
-        raise InputError(place, names, "must be within 2^53 - 1")
-    if limits.max_ticks * (engine.tick_us or 1) > MAX_SAFE_INTEGER:
-        raise InputError(place, "max_ticks x tick_us", "must be within 2^53 - 1")
+    pool_bytes = engine.capacity_blocks * engine.block_size * config.policy.kv_bytes_per_token
+    last_us = limits.max_ticks * (engine.tick_us or 1)
+    for names, product in (
+        ("capacity_blocks x block_size x kv_bytes_per_token", pool_bytes),
+        ("max_ticks x tick_us", last_us),
+    ):
+        if product > MAX_SAFE_INTEGER:
+            raise InputError(place, names, "must be within 2^53 - 1", describe(product))
 
 
 def _toml_value(value: Any) -> str:

@@ -6,6 +6,7 @@ ReplayError                root; carries the exit code a command ends with
 └── Unfinished             requests were left at `max_ticks` and censoring was not allowed: exit 1
 """
 
+MAX_DIGITS = 30
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -46,7 +47,9 @@ def describe(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return str(value) if abs(value) < 10**30 else str(Oversized(len(str(abs(value)))))
+            # A long integer has too many digits to convert just to count them.
+            digits = int(value.bit_length() * 0.30103) + 1
+            return str(value) if digits <= MAX_DIGITS else str(Oversized(digits))
         case float():
             return _NOT_FINITE.get(repr(value), repr(value))
         case str() if any("\ud800" <= c <= "\udfff" for c in value):
@@ -63,7 +66,7 @@ def describe(value: object) -> str:
 
 
 class Oversized:
-    """Stands for an integer too long to convert; only its number of digits is known."""
+    """Stands for an integer too long to convert; only about how many digits it has is known."""
 
     def __init__(self, digits: int) -> None:
         self.digits = digits

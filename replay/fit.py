@@ -5,46 +5,51 @@ from dataclasses import replace
 
 from replay.config import Config
 from replay.errors import InputError
-from replay.workload import Request, Workload
+from replay.workload import Check, Request, Workload
 
 
 def check_limits(workload: Workload, config: Config, place: str) -> None:
-    """Refuse more requests than the limits and arrivals the run can never reach."""
-    limits, tick_us = config.limits, config.engine.tick_us or 1
+    """Refuse more requests than the limits, and each request that `request_check` refuses."""
+    limits = config.limits
     if len(workload) > limits.max_requests:
         rule = f"must hold at most {limits.max_requests} requests (limits.max_requests)"
         raise InputError(place, "", rule, str(len(workload)))
-    last = workload.requests[-1].arrival_us
-    if last // tick_us >= limits.max_ticks:
-        rule = (
-            f"must come before tick {limits.max_ticks} (limits.max_ticks;"
-            f" a larger engine.tick_us, now {tick_us}, covers more time)"
-        )
-        raise InputError(place, "arrival_us", rule, f"{last} (tick {last // tick_us})")
+    check = request_check(config)
+    for position, request in enumerate(workload.requests):
+        check(request, f"{place}: request {position}")
 
 
-def oversize(workload: Workload, config: Config) -> list[int]:
-    """Positions of the requests that could never run alone in this pool."""
-    fits = _FITS[config.engine.profile]
-    return [k for k, r in enumerate(workload.requests) if not fits(r, config)]
+def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
+    """What this configuration asks of each request: to arrive in time, and to fit the pool.
 
+    The check raises `InputError` at the place it is given; a reader gives the line.
+    """
+    engine, limits, tick_us = config.engine, config.limits, config.engine.tick_us or 1
+    fits = _FITS[engine.profile]
 
-def check_fit(workload: Workload, config: Config, place: str) -> None:
-    """Refuse a workload with a request that could never fit."""
-    if not (wrong := oversize(workload, config)):
-        return
-    request, engine = workload.requests[wrong[0]], config.engine
-    rule = (
-        f"of request {wrong[0]} must fit {engine.capacity_blocks} blocks of {engine.block_size}"
-        " tokens (--on-oversize drop leaves such requests out)"
-    )
-    tokens = request.prompt_tokens + request.output_tokens
-    raise InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))
+    def check(request: Request, place: str) -> None:
+        tick = request.arrival_us // tick_us
+        if tick >= limits.max_ticks:
+            rule = (
+                f"must come before tick {limits.max_ticks} (limits.max_ticks;"
+                f" a larger engine.tick_us, now {tick_us}, covers more time)"
+            )
+            raise InputError(place, "arrival_us", rule, f"{request.arrival_us} (tick {tick})")
+        if not keep_oversize and not fits(request, config):
+            rule = (
+                f"must fit {engine.capacity_blocks} blocks of {engine.block_size} tokens"
+                " (--on-oversize drop leaves such requests out)"
+            )
+            tokens = request.prompt_tokens + request.output_tokens
+            raise InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))
+
+    return check
 
 
 def drop_oversize(workload: Workload, config: Config, place: str) -> tuple[Workload, list[str]]:
     """Leave out what could never fit; gives the rest and the ids left out."""
-    wrong = set(oversize(workload, config))
+    fits = _FITS[config.engine.profile]
+    wrong = {k for k, r in enumerate(workload.requests) if not fits(r, config)}
     kept = tuple(r for k, r in enumerate(workload.requests) if k not in wrong)
     ids = [r.request_id for k, r in enumerate(workload.requests) if k in wrong]
     if not kept:

@@ -79,16 +79,19 @@ def write_ledger(ledger: Ledger, path: Path, *, force: bool = False, jsonl: bool
     types = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "float": pl.Float64}
     with new_directory(path, force=force, owned=FILES) as directory:
         write_workload(ledger.workload, directory / "workload.parquet", ".parquet")
-        (directory / "config.toml").write_text(ledger.config.toml())
-        pl.DataFrame(
+        (directory / "config.toml").write_text(ledger.config.toml(), encoding="utf-8")
+        events = pl.DataFrame(
             [named(e, ids) for e in ledger.events],
             schema={name: types[kind] for name, kind in _EVENT_TYPES.items()},
-        ).write_parquet(directory / "events.parquet", metadata=metadata)
-        pl.DataFrame(
+        )
+        requests = pl.DataFrame(
             list(ledger.requests), schema={k: types[t] for k, t in REQUEST_TABLE.items()}
-        ).write_parquet(directory / "requests.parquet", metadata=metadata)
+        )
+        for name, frame in (("events.parquet", events), ("requests.parquet", requests)):
+            with (directory / name).open("wb") as file:  # polars takes no path that is not UTF-8
+                frame.write_parquet(file, metadata=metadata)
         receipt = json.dumps(ledger.receipt, indent=1, ensure_ascii=False, sort_keys=True)
-        (directory / "receipt.json").write_text(receipt + "\n")
+        (directory / "receipt.json").write_text(receipt + "\n", encoding="utf-8")
         if jsonl:
             with (directory / "events.jsonl").open("wb") as file:
                 file.writelines(json_lines(ledger.events, ledger.config, ids, LIMITATIONS))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from replay.errors import OutputExists
 
+_PARTIAL = ".partial-"
 _REPLACED = "-replaced"  # ends the name of a directory that --force is just replacing
 
 
@@ -24,6 +25,8 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
     """A temporary path to write to; becomes `path` when the block ends without an error."""
     if path.is_dir():
         raise OutputExists(f"{path}: is a directory; name a file")
+    if path.exists() and not path.is_file():
+        raise OutputExists(f"{path}: exists and is not a regular file; choose another path")
     if path.exists() and not force:
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
     _make_parent(path)
@@ -55,52 +58,62 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
 def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[Path]:
     """A temporary directory to fill; becomes `path` when the block ends without an error.
 
-    `owned` are the entry names that may be lost when `force` replaces an existing directory.
+    `owned` are the files, relative to it, that may be lost when `force` replaces a directory.
     """
+    owned = frozenset(owned)
     _make_parent(path)
-    _sweep(path)
-    _check_directory(path, force=force, owned=set(owned))
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+        with _locked(path.parent):  # else another run could sweep what this one has just made
+            _sweep(path)
+            _check_directory(path, force=force, owned=owned)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
+            lock = os.open(temporary, os.O_RDONLY)
+            _lock(lock)
     except OSError as exc:
         raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
-    lock = os.open(temporary, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield temporary
         for entry in sorted(temporary.rglob("*")):
             _sync(entry)
         temporary.chmod(0o777 & ~_umask())
-        _check_directory(path, force=force, owned=set(owned))
-        _swap_in(temporary, path)
+        _check_directory(path, force=force, owned=owned)
+        _swap_in(temporary, path, force=force)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         os.close(lock)
     _sync(path.parent)
 
 
-def _check_directory(path: Path, *, force: bool, owned: set[str]) -> None:
+def _check_directory(path: Path, *, force: bool, owned: frozenset[str]) -> None:
     if not path.exists() and not path.is_symlink():
         return
     if not path.is_dir() or path.is_symlink():
         raise OutputExists(f"{path}: exists and is not a directory; choose another path")
-    foreign = sorted(p.name for p in path.iterdir() if p.name not in owned)
-    if not force and (foreign or any(path.iterdir())):
+    if not force and any(path.iterdir()):
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
-    if foreign:
+    if any(_foreign(entry, path, owned) for entry in path.rglob("*")):
         raise OutputExists(
-            f"{path}: holds {len(foreign)} entries this command does not write; "
-            "--force replaces only its own output, choose another path"
+            f"{path}: holds entries this command does not write;"
+            " --force replaces only its own output, choose another path"
         )
 
 
-def _swap_in(temporary: Path, path: Path) -> None:
+def _foreign(entry: Path, root: Path, owned: frozenset[str]) -> bool:
+    name = entry.relative_to(root).as_posix()
+    if entry.is_dir() and not entry.is_symlink():
+        return not any(file.startswith(f"{name}/") for file in owned)
+    return name not in owned or not entry.is_file()
+
+
+def _swap_in(temporary: Path, path: Path, *, force: bool) -> None:
     aside = temporary.with_name(temporary.name + _REPLACED)
-    if path.exists():
+    if force and path.exists():
         path.rename(aside)
     try:
         temporary.rename(path)
     except OSError as exc:
+        if aside.exists():
+            aside.rename(path)
         raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -110,21 +123,39 @@ def _sweep(path: Path) -> None:
 
     A run killed between its two renames has left the replaced directory aside: that goes back.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.partial-*"):
-        if left.name.endswith(_REPLACED) and not path.exists():
-            left.rename(path)
-            continue
+    for left in path.parent.glob(f".{glob.escape(path.name)}{_PARTIAL}*"):
         try:
             descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
-        except OSError:
-            pass
+            if not _lock(descriptor, wait=False):
+                continue
+            if left.name.endswith(_REPLACED) and not path.exists():
+                left.rename(path)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock a directory until it is closed; False where it is taken, or cannot be locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # some network file systems lock no directories
+        return False
+    return True
 
 
 def _make_parent(path: Path) -> None:

@@ -60,7 +60,7 @@ def check_columns(
                 continue
             raise InputError(place, name, "is required", "no such column")
         if not _fits(found[name], kind) and not (name in optional and found[name] == _null()):
-            raise InputError(place, name, f"must be a column of type {kind}", str(found[name]))
+            raise InputError(place, name, f"must be a column of type {kind}", _name(found[name]))
 
 
 def _fits(dtype: Any, kind: str) -> bool:
@@ -78,6 +78,11 @@ def _fits(dtype: Any, kind: str) -> bool:
         case "list of integers":
             return isinstance(dtype, pl.List) and bool(dtype.inner.is_integer())
     raise AssertionError(kind)
+
+
+def _name(dtype: Any) -> str:
+    """Name of a type without what it is made of: a structure's field names are data."""
+    return str(dtype.base_type().__name__)
 
 
 def _null() -> Any:

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from replay.errors import InputError, Oversized, describe
+from replay.errors import MAX_DIGITS, InputError, Oversized, describe
 
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_ID_CODE_POINTS = 128
 MAX_TEXT_BYTES = 256 * 2**20
-_MAX_DIGITS = 30
+MAX_KEY_PARTS = 32
+_LONGEST_SUGGESTED = 64
+_NESTED_KEY = re.compile(rf"^[^=#\n]*(?:\.[^=#.\n]*){{{MAX_KEY_PARTS}}}", re.MULTILINE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -89,6 +91,9 @@ def read_toml(path: Path, max_bytes: int = 2**20) -> dict[str, Any]:
 
 def parse_toml(text: str, place: str) -> dict[str, Any]:
     """Tables of a TOML text; a repeated key is the parser's own error."""
+    if _NESTED_KEY.search(text):  # the parser's time grows with the square of a key's parts
+        rule = f"must be TOML with keys of at most {MAX_KEY_PARTS} parts"
+        raise InputError(place, "", rule, "more")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -105,7 +110,7 @@ def only_keys(found: Iterable[str], known: Iterable[str], place: str, *, quote: 
     for key in found:
         if key in known:
             continue
-        near = difflib.get_close_matches(key, known, n=1)
+        near = difflib.get_close_matches(key[:_LONGEST_SUGGESTED], known, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
         name = f"key {printable(key)}" if quote else f"key of {len(key)} code points"
         raise InputError(place, "", f"unknown {name}{hint}")
@@ -173,4 +178,4 @@ def printable(text: str, limit: int = 64) -> str:
 
 
 def _integer(digits: str) -> int | Oversized:
-    return int(digits) if len(digits) <= _MAX_DIGITS else Oversized(len(digits.lstrip("-")))
+    return int(digits) if len(digits) <= MAX_DIGITS else Oversized(len(digits.lstrip("-")))

@@ -4,12 +4,12 @@
 Malformed records raise `InputError` with the place the reader gave.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from replay.canonical import canonical_line, sha256
+from replay.canonical import canonical_json, canonical_line, sha256
 from replay.errors import InputError, describe
 from replay.strict import identifier, integer, named_version, only_keys
 
@@ -18,6 +18,7 @@ REQUIRED = ("request_id", "arrival_us", "prompt_tokens", "output_tokens")
 OPTIONAL = ("priority", "tenant", "prefix_blocks")
 FIELDS = REQUIRED + OPTIONAL
 MAX_REQUESTS = 10_000_000
+MAX_DEPTH = 32
 _LOWEST_PRIORITY = -(2**53 - 1)
 
 
@@ -37,6 +38,9 @@ class Request:
     priority: int = 0
     tenant: str | None = None
     prefix_blocks: tuple[int, ...] | None = None
+
+
+Check = Callable[[Request, str], None]
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,16 @@ def parse_request(record: Any, place: str, prefix_block_tokens: int | None) -> R
 
 
 def parse_requests(
-    records: Iterable[tuple[str, Any]], prefix_block_tokens: int | None, place: str, limit: int
+    records: Iterable[tuple[str, Any]],
+    prefix_block_tokens: int | None,
+    place: str,
+    limit: int,
+    check: Check = lambda _, __: None,
 ) -> tuple[Request, ...]:
-    """Check (place, record) pairs one by one; ids unique, at least one and at most `limit`."""
+    """Check (place, record) pairs one by one; ids unique, at least one and at most `limit`.
+
+    `check` is what else the caller asks of each request; it raises `InputError` with the place.
+    """
     requests: list[Request] = []
     seen: dict[str, str] = {}
     for where, record in records:
@@ -115,6 +126,7 @@ def parse_requests(
             rule = f"must hold at most {limit} requests (limits.max_requests)"
             raise InputError(place, "", rule, f"at least {limit + 1}")
         request = parse_request(record, where, prefix_block_tokens)
+        check(request, where)
         if (first := seen.setdefault(request.request_id, where)) is not where:
             rule = f"must be unique, already at {first}"
             raise InputError(where, "request_id", rule, describe(request.request_id))
@@ -122,6 +134,39 @@ def parse_requests(
     if not requests:
         raise InputError(place, "", "must hold at least one request", "none")
     return tuple(requests)
+
+
+def parse_origin(
+    record: Mapping[str, Any], place: str
+) -> tuple[str | None, Mapping[str, Any] | None]:
+    """Check `name` and `provenance`, which are in no hash but have to be writable again."""
+    name, provenance = record.get("name"), record.get("provenance")
+    if name is not None:
+        identifier(name, place, "name")
+    if provenance is None:
+        return name, None
+    if not isinstance(provenance, dict):
+        raise InputError(place, "provenance", "must be an object", describe(provenance))
+    if _depth(provenance) > MAX_DEPTH:
+        raise InputError(place, "provenance", f"must nest at most {MAX_DEPTH} deep", "more")
+    try:
+        canonical_json(provenance)
+    except ValueError as exc:
+        rule = "must hold only safe integers, finite numbers and text without surrogates"
+        raise InputError(place, "provenance", rule) from exc
+    return name, provenance
+
+
+def _depth(value: object) -> int:
+    """Levels of nesting, counted level by level: recursion would be what it guards against."""
+    level: list[object] = [value]
+    depth = 0
+    while level:
+        depth += 1
+        tables = [list(v.values()) for v in level if isinstance(v, dict)]
+        lists = [v for v in level if isinstance(v, list)]
+        level = [value for values in (*tables, *lists) for value in values]
+    return depth
 
 
 def _chunks(
@@ -132,7 +177,8 @@ def _chunks(
     if not isinstance(value, list):
         raise InputError(place, "prefix_blocks", "must be a list of integers", describe(value))
     if chunk is None:
-        raise InputError(place, "prefix_blocks", "needs prefix_block_tokens in the header")
+        rule = "needs prefix_block_tokens in the header"
+        raise InputError(place, "prefix_blocks", rule, describe(value))
     if len(value) > (most := -(-prompt_tokens // chunk)):
         rule = f"must have at most {most} entries (prompt_tokens / {chunk}, rounded up)"
         raise InputError(place, "prefix_blocks", rule, describe(value))

@@ -27,8 +27,10 @@ from replay.workload import (
     MAX_REQUESTS,
     OPTIONAL,
     SCHEMA,
+    Check,
     Workload,
     parse_header,
+    parse_origin,
     parse_requests,
 )
 
@@ -42,18 +44,24 @@ _COLUMNS = dict.fromkeys(FIELDS, "integer") | {
 }
 
 
-def read_workload(path: Path, max_requests: int = MAX_REQUESTS) -> Workload:
-    """Workload of a file, by its suffix; `-` is JSON Lines on standard input."""
+def read_workload(
+    path: Path, max_requests: int = MAX_REQUESTS, check: Check = lambda _, __: None
+) -> Workload:
+    """Workload of a file, by its suffix; `-` is JSON Lines on standard input.
+
+    `check` is called with each request and its place, and raises `InputError` for what else the
+    caller asks of it.
+    """
     if str(path) == "-":
-        return _read_lines(sys.stdin.buffer, "standard input", max_requests)
+        return _read_lines(sys.stdin.buffer, "standard input", max_requests, check)
     match path.suffix:
         case ".parquet":
-            return _read_parquet(path, max_requests)
+            return _read_parquet(path, max_requests, check)
         case ".jsonl":
             with open_regular(path) as file:
-                return _read_lines(file, str(path), max_requests)
+                return _read_lines(file, str(path), max_requests, check)
         case ".json":
-            return _read_object(path, max_requests)
+            return _read_object(path, max_requests, check)
     raise _unknown_suffix(path)
 
 
@@ -81,7 +89,7 @@ def _unknown_suffix(path: Path) -> InputError:
     return InputError(printable(str(path), 200), "", f"must end in one of {', '.join(SUFFIXES)}")
 
 
-def _read_lines(file: BinaryIO, place: str, limit: int) -> Workload:
+def _read_lines(file: BinaryIO, place: str, limit: int, check: Check) -> Workload:
     lines = _numbered(file, place)
     first = next(lines, None)
     if first is None:
@@ -95,7 +103,7 @@ def _read_lines(file: BinaryIO, place: str, limit: int) -> Workload:
         yield from ahead
         yield from lines
 
-    return Workload(parse_requests(records(), chunk, place, limit), chunk)
+    return Workload(parse_requests(records(), chunk, place, limit, check), chunk)
 
 
 def _numbered(file: BinaryIO, place: str) -> Iterator[tuple[str, Any]]:
@@ -109,7 +117,7 @@ def _numbered(file: BinaryIO, place: str) -> Iterator[tuple[str, Any]]:
             yield where, parse_json(decode(line, where), where)
 
 
-def _read_object(path: Path, limit: int) -> Workload:
+def _read_object(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
     record = parse_json(read_text(path), place)
     if not isinstance(record, dict):
@@ -120,12 +128,8 @@ def _read_object(path: Path, limit: int) -> Workload:
     if not isinstance(requests, list):
         raise InputError(place, "requests", "must be a list", describe(requests))
     rows = ((f"{place}: requests[{k}]", r) for k, r in enumerate(requests))
-    name, provenance = record.get("name"), record.get("provenance")
-    if not (name is None or isinstance(name, str)):
-        raise InputError(place, "name", "must be a string", describe(name))
-    if not (provenance is None or isinstance(provenance, dict)):
-        raise InputError(place, "provenance", "must be an object", describe(provenance))
-    return Workload(parse_requests(rows, chunk, place, limit), chunk, name, provenance)
+    name, provenance = parse_origin(record, place)
+    return Workload(parse_requests(rows, chunk, place, limit, check), chunk, name, provenance)
 
 
 def _object_form(workload: Workload) -> bytes:
@@ -136,7 +140,7 @@ def _object_form(workload: Workload) -> bytes:
     return canonical_json(head)[:-1] + b',"requests":[\n  ' + body + b"\n]}\n"
 
 
-def _read_parquet(path: Path, limit: int) -> Workload:
+def _read_parquet(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
     frame, metadata = read_frame(path, limit)
     check_columns(frame.schema, _COLUMNS, place, OPTIONAL)
@@ -145,11 +149,9 @@ def _read_parquet(path: Path, limit: int) -> Workload:
         place,
     )
     records = ((f"{place}: row {k}", r) for k, r in enumerate(frame.iter_rows(named=True)))
-    requests = parse_requests(records, chunk, place, limit)
-    provenance = _json_metadata(metadata, "provenance", place).get("provenance")
-    if not (provenance is None or isinstance(provenance, dict)):
-        raise InputError(place, "provenance", "must be an object", describe(provenance))
-    return Workload(requests, chunk, metadata.get("name"), provenance)
+    requests = parse_requests(records, chunk, place, limit, check)
+    name, provenance = parse_origin(metadata | _json_metadata(metadata, "provenance", place), place)
+    return Workload(requests, chunk, name, provenance)
 
 
 def _json_metadata(metadata: dict[str, str], key: str, place: str) -> dict[str, Any]:
@@ -181,4 +183,5 @@ def _write_parquet(workload: Workload, path: Path) -> None:
     if workload.provenance is not None:
         metadata["provenance"] = canonical_json(dict(workload.provenance)).decode()
     frame = pl.DataFrame(columns, schema={name: dtypes[kind] for name, kind in _COLUMNS.items()})
-    frame.write_parquet(path, metadata=metadata)
+    with path.open("wb") as file:  # polars takes no path that is not UTF-8
+        frame.write_parquet(file, metadata=metadata)

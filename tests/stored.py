@@ -7,12 +7,12 @@ from typing import Any
 from collectors.run import Run, read_run, run_workload
 from replay.canonical import sha256
 from replay.config import Config, parse_config
-from replay.events import binary_form
+from replay.events import Event, binary_form
 from replay.lab import replay_lab
 from replay.ledger import Ledger
 from replay.receipt import build_receipt, receipt_sha256
 from replay.requests_table import request_rows
-from replay.workload import Workload
+from replay.workload import Request, Workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 
@@ -77,8 +77,9 @@ def sealed(workload: Workload, config: Config, **changes: Any) -> Ledger:
     For a vllm-v1 configuration the events are not what that profile would give: the store does
     not replay, so it cannot tell.
     """
-    events = replay_lab(workload, config)
-    described = config if config.engine.profile == "lab" else _lab_twin()
+    lab = config.engine.profile == "lab"
+    events = _replayed(workload.requests, config if lab else engine_config())
+    described = config if lab else _lab_twin()
     receipt = build_receipt(workload, described, events, []) | {
         "engine": {"profile": config.engine.profile, "rule": config.engine.rule},
         "input_sha256": config.input_sha256(workload.sha256),
@@ -91,6 +92,11 @@ def sealed(workload: Workload, config: Config, **changes: Any) -> Ledger:
 def resealed(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with the hash that fits it."""
     return receipt | {"receipt_sha256": receipt_sha256(receipt)}
+
+
+@cache
+def _replayed(requests: tuple[Request, ...], config: Config) -> list[Event]:
+    return replay_lab(Workload(requests), config)
 
 
 def _lab_twin() -> Config:

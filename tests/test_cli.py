@@ -195,15 +195,31 @@ def test_the_list_of_commands_waits_for_no_heavy_library(
     assert "heavy:" == out.splitlines()[-1].strip()
 
 
-@pytest.mark.parametrize("option", ["-h", "--help"])
 @LISTED
-def test_every_command_has_help(run: Run, name: str, option: str) -> None:
-    """Both spellings, exit code 0, nothing on standard error."""
+def test_every_command_has_help(run: Run, name: str) -> None:
+    """Exit code 0, nothing on standard error."""
     for words, command in below(name):
-        ended = run(*words.split(), option)
+        ended = run(*words.split(), "--help")
         assert (0, "") == (ended.code, ended.err), words
         assert ended.out.startswith(f"Usage: preempt {words} "), words
         assert command.help, words
+
+
+def test_every_command_knows_the_short_spelling_of_help(tmp_path: Path) -> None:
+    """In a process of its own, because click keeps the spellings of a command's first caller."""
+    code = (
+        "import sys\nfrom preempt.main import COMMANDS, main\n"
+        "for name in COMMANDS:\n"
+        "    try: main([name, '-h'])\n"
+        "    except SystemExit as left: assert left.code == 0, name\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 @LISTED
@@ -433,6 +449,13 @@ def test_a_failed_check_is_not_lost_in_a_closed_pipe(
     assert 1 == run("verify", "out").code
     found = shell(tmp_path, "$PREEMPT verify --json out 2>&1 | true; echo ${PIPESTATUS[0]}")
     assert found.stdout.strip() in {"1", "141"}
+
+
+@pytest.mark.parametrize("arguments", ["verify missing", "bogus", "replay", ""])
+def test_an_error_nobody_reads_keeps_its_meaning(tmp_path: Path, arguments: str) -> None:
+    """Bad input is not a failed check because standard error was closed."""
+    found = shell(tmp_path, f"$PREEMPT {arguments} 2>&1 | true; echo ${{PIPESTATUS[0]}}")
+    assert found.stdout.strip() in {"2", "141"}
 
 
 def test_a_full_disk_is_an_error_of_one_line(tmp_path: Path) -> None:

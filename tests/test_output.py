@@ -233,7 +233,7 @@ def test_a_directory_with_a_foreign_entry_is_never_replaced(
     """One entry of another name is enough."""
     write_directory(tmp_path / "out", "old")
     (tmp_path / "out" / foreign).write_text("mine")
-    with pytest.raises(OutputExists, match=r"holds 1 entries|exists; choose another"):
+    with pytest.raises(OutputExists, match=r"holds entries|exists; choose another"):
         write_directory(tmp_path / "out", force=force)
     assert ["out"] == names(tmp_path)
     assert ["mine", "old"] == sorted(p.read_text() for p in (tmp_path / "out").iterdir())
@@ -243,7 +243,7 @@ def test_a_foreign_entry_that_came_during_the_block_is_not_lost(tmp_path: Path) 
     """A replay of hours leaves time for that."""
     write_directory(tmp_path / "out", "old")
     notes = tmp_path / "out" / "notes"
-    with pytest.raises(OutputExists, match="holds 1 entries"):
+    with pytest.raises(OutputExists, match="holds entries"):
         write_directory(tmp_path / "out", force=True, meanwhile=lambda: notes.write_text("mine"))
     assert (["out"], ["a", "notes"]) == (names(tmp_path), names(tmp_path / "out"))
 

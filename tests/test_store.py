@@ -569,7 +569,7 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("fault", BAD_FILES)
 def test_a_file_that_is_no_store_is_refused(fault: str, tmp_path: Path) -> None:
     """Missing, a directory, no database, a foreign database, another version: one line each."""
-    path = tmp_path / "x.duckdb"
+    path = tmp_path / "block.duckdb"
     BAD_FILES[fault](path)
     with pytest.raises(StoreError) as caught:
         store.connect(path, read_only=True)

@@ -20,10 +20,10 @@ from replay.workload import SCHEMA, Request, Workload
 from replay.workload_file import SUFFIXES, read_workload, write_workload
 
 SAFE = 2**53 - 1
-Quick = settings(max_examples=60, deadline=None)
+Quick = settings(max_examples=40, deadline=None)
 # Each example writes its own bytes over the last one's.
 PerFile = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 IDS = st.text(
@@ -42,7 +42,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(IDS, inner, max_size=3),
     max_leaves=6,
 )
-NAMES = st.none() | st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)
+NAMES = st.none() | st.text(
+    st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=20
+)
 PROVENANCE = st.none() | st.dictionaries(IDS, JSON, max_size=3)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from analysis.comparable import WITHOUT_DRIVER
 from analysis.gate.contract import CHANGEABLE, HARD_FIELDS
 from replay.canonical import canonical_json, sha256
 from replay.strict import printable
@@ -234,7 +235,7 @@ def _field(runs: Sequence[GateRun], name: str, declared: bool) -> Difference | N
 
 def _has_none(run: GateRun, name: str) -> bool:
     """Whether null is an answer here: a CPU has no driver."""
-    return name == "device.driver" and bool(run.value("device.kind") == "cpu")
+    return name == "device.driver" and run.value("device.kind") in WITHOUT_DRIVER
 
 
 def _pair(runs: Sequence[GateRun], pair: int, only: tuple[int, int]) -> list[Difference]:

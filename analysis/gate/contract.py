@@ -7,6 +7,7 @@ before one of these exists.
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from analysis.comparable import ENGINE_FIELDS, SCHEDULER_FIELDS
 from replay.canonical import canonical_json, sha256
 
 SCHEMA = "preemption-gate/1"
@@ -15,34 +16,14 @@ MIN_WINDOWS = 10
 MAX_STATISTICAL = 8
 
 # What a rollout may change (manifest's dotted names); everything else has to be equal.
-CHANGEABLE = (
-    "scheduler.scheduling_policy",
-    "scheduler.max_num_seqs",
-    "scheduler.max_num_batched_tokens",
-    "scheduler.max_model_len",
-    "scheduler.enable_chunked_prefill",
-    "scheduler.scheduler_reserve_full_isl",
-    "scheduler.watermark",
-    "scheduler.long_prefill_token_threshold",
-    "scheduler.async_scheduling",
-    "cache.num_gpu_blocks",
-)
+CHANGEABLE = (*SCHEDULER_FIELDS, "cache.num_gpu_blocks")
 
 # What has to be known and equal on every run, and can never be the change. `rule` is whose
 # scheduler it is, derived from the engine; a CPU has no driver, so there it may be null.
 HARD_FIELDS = (
     "kind",
-    "engine.name",
-    "engine.version",
     "rule",
-    "model.name",
-    "device.kind",
-    "device.name",
-    "device.count",
-    "device.driver",
-    "parallel.tensor",
-    "parallel.pipeline",
-    "parallel.data",
+    *ENGINE_FIELDS,
     "cache.block_size",
     "cache.dtype",
     "cache.enable_prefix_caching",

@@ -8,6 +8,10 @@ from typing import Any
 
 import click
 
+from replay.strict import printable
+
+MOST_CHARACTERS = 4000
+
 # A path argument: click checks nothing, so that every fault is worded by the readers.
 PATH = click.Path(path_type=Path)
 
@@ -17,12 +21,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 
 
 def say(message: str, *, quiet: bool = False) -> None:
-    """Tell a person something, on standard error."""
+    """Tell a person one line, on standard error, whatever is in the names it holds."""
     if not quiet:
-        click.echo(message, err=True)
+        click.echo(printable(message, MOST_CHARACTERS), err=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a JSON object on standard output."""
-    json.dump(value, sys.stdout, indent=1, ensure_ascii=False, sort_keys=True)
+    json.dump(value, sys.stdout, indent=1, sort_keys=True)
     sys.stdout.write("\n")

@@ -74,13 +74,14 @@ def replay_command(
         preempt replay workload.parquet --config lab.toml --recovery swap --out swap/
     """
     from replay.config import read_config
-    from replay.fit import drop_oversize
+    from replay.fit import drop_oversize, request_check
     from replay.ledger import write_ledger
     from replay.run import replay
     from replay.workload_file import read_workload
 
     config = read_config(config_path).with_policy(recovery, victim)
-    loaded = read_workload(workload, config.limits.max_requests)
+    check = request_check(config, keep_oversize=on_oversize == "drop")
+    loaded = read_workload(workload, config.limits.max_requests, check)
     if on_oversize == "drop":
         loaded, dropped = drop_oversize(loaded, config, str(workload))
         if dropped:
@@ -108,6 +109,10 @@ def verify_command(
     Derives every event again from the directory's own workload and configuration, compares the
     other files with the events, and recomputes the hashes. Each violated equation is named with
     the event's seq. Exit code 1 if any is violated.
+
+    \b
+    Example:
+        preempt verify recompute/ swap/
     """
     from dataclasses import asdict
 

@@ -36,5 +36,5 @@ def report_command(paths: tuple[Path, ...], out: Path, force: bool, quiet: bool)
             store.load_path(db, path)
         text = markdown_report(report_data(db))
     with new_directory(out, force=force, owned=OWNED) as directory:
-        (directory / "report.md").write_text(text)
+        (directory / "report.md").write_text(text, encoding="utf-8")
     say(f"report in {out / 'report.md'}", quiet=quiet)

@@ -1,15 +1,6 @@
 -- Grain: one row per ledger_id, run_id.
 -- What does each policy cost on the same inputs? Rows of equal input_sha256 differ in nothing but
 -- recovery and victim.
-WITH flagged AS (
-    SELECT
-        ledger_id,
-        run_id,
-        count(*) FILTER (WHERE flagged_wait) AS wait,
-        count(*) FILTER (WHERE flagged_repeat) AS repeat
-    FROM modelled_requests
-    GROUP BY ledger_id, run_id
-)
 SELECT
     l.input_sha256,
     l.recovery,
@@ -29,11 +20,11 @@ SELECT
     l.modelled_swap_in_bytes,
     l.modelled_queue_ticks,
     l.modelled_recompute_tax_frac,
-    f.wait AS modelled_flagged_wait_requests,
-    f.repeat AS modelled_flagged_repeat_requests,
+    f.modelled_flagged_wait_requests,
+    f.modelled_flagged_repeat_requests,
     l.run_id,
     l.ledger_id
 FROM modelled_ledgers AS l
-LEFT JOIN flagged AS f
+LEFT JOIN flagged_requests AS f
     ON f.ledger_id = l.ledger_id AND f.run_id IS NOT DISTINCT FROM l.run_id
 ORDER BY l.workload_sha256, l.input_sha256, l.recovery, l.victim, l.run_id, l.ledger_id;

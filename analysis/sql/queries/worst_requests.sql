@@ -2,9 +2,8 @@
 -- Which requests lost most work to preemption in the replay, and what was their measured TPOT?
 -- The measured columns are of the run the workload came from, null where it is not loaded.
 SELECT
-    c.ledger_id,
-    c.run_id,
     c.request_id,
+    l.recovery,
     j.join_kind,
     c.modelled_preemptions,
     c.modelled_recompute_tokens,
@@ -16,8 +15,12 @@ SELECT
     j.measured_status,
     j.measured_num_preemptions,
     j.measured_requeue_time_us,
-    j.measured_tpot_us
+    j.measured_tpot_us,
+    c.run_id,
+    c.ledger_id
 FROM preemption_costs AS c
+JOIN modelled_ledgers AS l
+    ON l.ledger_id = c.ledger_id AND l.run_id IS NOT DISTINCT FROM c.run_id
 LEFT JOIN joined_requests AS j
     ON j.ledger_id = c.ledger_id AND j.run_id = c.run_id AND j.request_id = c.request_id
 ORDER BY
