@@ -30,6 +30,7 @@ TEMPORARY_LIMIT = "10GB"  # what does not fit the memory is spilled to a private
 MAX_THREADS = 8
 CHUNK_ROWS = 2048
 _T = TypeVar("_T")
+_SLICE_SECONDS = 0.2
 _READING = "SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN"
 # Parquet has no 128-bit integers (DuckDB would write floats) and few readers of its JSON type.
 _PARQUET_CASTS = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT", "JSON": "VARCHAR"}
@@ -183,16 +184,18 @@ class _Runner:
 
     def run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """What the call gives; what DuckDB raises, and the deadline, come as `QueryError`."""
-        left = max(0.0, self._deadline - time.monotonic())
         # Made before it is handed over, so that a Ctrl-C in between still finds it.
         future: Future[_T] = Future()
         try:
             self._pool.submit(_settle, future, call, arguments)
-            return future.result(left)
-        except TimeoutError as exc:
-            self._interrupt(future)
-            rule = f"stopped after {self._seconds:g} s; --timeout allows more"
-            raise QueryError(f"query: {rule}") from exc
+            while not future.done():
+                if (left := self._deadline - time.monotonic()) <= 0:
+                    self._interrupt(future)
+                    rule = f"stopped after {self._seconds:g} s; --timeout allows more"
+                    raise QueryError(f"query: {rule}")
+                # In slices: a signal that comes just before the wait does not end it.
+                wait([future], min(left, _SLICE_SECONDS))
+            return future.result()
         except duckdb.Error as exc:
             raise QueryError(f"query: {one_line(exc)}") from exc
         except KeyboardInterrupt:
