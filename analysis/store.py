@@ -22,7 +22,7 @@ from collectors.run import Run, read_run
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
 from replay.ledger import Ledger, read_ledger
-from replay.strict import choice, identifier, named_version, parse_json, printable, read_text, table
+from replay.strict import check_schema, choice, identifier, parse_json, printable, read_text, table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -178,9 +178,7 @@ def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bo
 
 
 def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place: str) -> bool:
-    if report.get("schema") != GATE_REPORT:
-        found = named_version(report.get("schema"))
-        raise InputError(place, "schema", f"must be {GATE_REPORT}", found)
+    check_schema(report.get("schema"), GATE_REPORT, place)
     gate = table(report.get("gate"), place, "gate")
     own = {k: v for k, v in report.items() if k != "report_sha256"}
     try:

@@ -16,9 +16,9 @@ from typing import Any
 
 from collectors.columns import SCHEMA
 from replay.errors import InputError, Oversized, describe
-from replay.parquet import check_schema_name
 from replay.strict import (
     MAX_SAFE_INTEGER,
+    check_schema,
     identifier,
     integer,
     only_keys,
@@ -57,7 +57,7 @@ def check_manifest(manifest: Any, place: str) -> dict[str, Any]:
     """Return `manifest` if it keeps the contract; writers check what they are about to write."""
     if not isinstance(manifest, dict):
         raise InputError(place, "", "must be an object", describe(manifest))
-    check_schema_name(manifest, SCHEMA, place)
+    check_schema(manifest.get("schema"), SCHEMA, place)
     _refuse_unsafe(manifest, place, (), _MAX_DEPTH)
     _validate(manifest, place)
     identifier(manifest["run_id"], place, "run_id")

@@ -20,7 +20,7 @@ import polars as pl
 from collectors.columns import DIRECTORIES, FILLED_ON_EVENT, RISING, SCHEMA, TABLES, nullable
 from collectors.values import Places, checked, dtype_of, refuse_first, type_of
 from replay.errors import InputError
-from replay.parquet import check_columns, check_schema_name, read_frame
+from replay.parquet import read_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,10 @@ def _part_paths(run: Path, name: str) -> list[Path]:
 
 
 def _read_part(path: Path, table: str, run_id: str, most_rows: int) -> Table:
-    raw, metadata = read_frame(path, most_rows)
-    check_schema_name(metadata, SCHEMA, str(path))
     kinds = TABLES[table]
+    types = {name: type_of(kind) for name, kind in kinds.items()}
     optional = tuple(name for name, kind in kinds.items() if nullable(kind))
-    check_columns(raw.schema, {n: type_of(k) for n, k in kinds.items()}, str(path), optional)
+    raw, _ = read_frame(path, most_rows, SCHEMA, types, optional)
     place, columns = partial(_place, [path], [0]), []
     for name, kind in kinds.items():
         if name in raw.columns:

@@ -74,7 +74,11 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     _usable_streams()
-    sys.exit(_run(arguments))
+    try:
+        code = _run(arguments)
+    except BrokenPipeError:  # nobody read the error either
+        code = _closed_pipe()
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

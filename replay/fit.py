@@ -65,4 +65,10 @@ def _fits_lab(request: Request, config: Config) -> bool:
     return -(-tokens // config.engine.block_size) <= config.engine.capacity_blocks
 
 
-_FITS: dict[str, Callable[[Request, Config], bool]] = {"lab": _fits_lab}
+def _fits_vllm(request: Request, config: Config) -> bool:
+    engine, tokens = config.engine, request.prompt_tokens + request.output_tokens
+    blocks = -(-(tokens - 1) // engine.block_size)  # the last token needs no KV
+    return blocks <= engine.capacity_blocks and tokens <= (engine.max_model_len or 0)
+
+
+_FITS: dict[str, Callable[[Request, Config], bool]] = {"lab": _fits_lab, "vllm-v1": _fits_vllm}

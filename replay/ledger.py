@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replay.canonical import canonical_json
 from replay.config import Config, read_config
@@ -27,11 +27,14 @@ from replay.events import (
 )
 from replay.limitations import LIMITATIONS
 from replay.output import new_directory
-from replay.parquet import check_columns, check_schema_name, read_frame
+from replay.parquet import read_frame
 from replay.requests_table import COLUMNS as REQUEST_TABLE
-from replay.strict import open_regular, parse_json, read_text
+from replay.strict import MAX_SAFE_INTEGER, integer, open_regular, parse_json, read_text
 from replay.workload import Workload
 from replay.workload_file import read_workload, write_workload
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FILES = (
     "workload.parquet",
@@ -124,15 +127,16 @@ def _read_events(
 ) -> tuple[dict[str, Any], list[Event]]:
     place = str(path)
     most = _MOST_EVENTS_PER_TICK_AND_REQUEST * len(workload) * config.limits.max_ticks
-    frame, metadata = read_frame(path, most)
-    check_schema_name(metadata, SCHEMA, place)
-    check_columns(frame.schema, _EVENT_TYPES, place)
+    frame, metadata = read_frame(path, most, SCHEMA, _EVENT_TYPES)
     header = {
         name: parse_json(metadata.get(name) or "null", f"{place}: metadata {name}")
         if name in ("columns", "policy")
         else metadata.get(name)
         for name in ledger_header(config)
     }
+    for name in COLUMNS:
+        if name not in (*CODES, *REQUEST_COLUMNS):
+            _check_safe(frame[name], place)
     index = {r.request_id: k for k, r in enumerate(workload.requests)}
     codes: dict[str, dict[str, int]] = {
         column: {c.name.lower(): c.value for c in kind} for column, kind in CODES.items()
@@ -149,10 +153,16 @@ def _read_events(
     return header, [Event(*row) for row in zip(*columns.values(), strict=True)]
 
 
+def _check_safe(column: "pl.Series", place: str) -> None:
+    """Refuse what no sum and no hash can hold; -2^63 would pass for null in the binary form."""
+    wrong = (column > MAX_SAFE_INTEGER) | (column < -MAX_SAFE_INTEGER)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        integer(column[row], f"{place}: row {row}", column.name)
+
+
 def _read_requests(path: Path, most: int) -> list[dict[str, Any]]:
-    frame, metadata = read_frame(path, most + 1)
-    check_schema_name(metadata, SCHEMA, str(path))
-    check_columns(frame.schema, REQUEST_TABLE, str(path))
+    frame, _ = read_frame(path, most + 1, SCHEMA, REQUEST_TABLE)
     return frame.select(list(REQUEST_TABLE)).to_dicts()
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from replay.config import Config
 from replay.errors import describe
-from replay.events import NEVER_NULL, Event, Kind, json_lines, ledger_header
+from replay.events import (
+    CODES,
+    NEVER_NULL,
+    REQUEST_COLUMNS,
+    Event,
+    Kind,
+    json_lines,
+    ledger_header,
+)
 from replay.ledger import UNKNOWN, Ledger
 from replay.limitations import LIMITATIONS
 from replay.oracle_lab import ALL_EQUATIONS, EQUATIONS, FLAGS, Violation, walk
@@ -18,6 +26,7 @@ from replay.requests_table import request_rows
 from replay.workload import Workload
 
 NAMED = "every event names a known kind and a request of the workload"
+_CODED = (*CODES, *REQUEST_COLUMNS)
 PRESENT = "columns that are never null hold a value"
 LABEL = "the header names the policy and the rule that were replayed"
 ROWS = "requests.parquet says what the events say"
@@ -58,8 +67,9 @@ def verify_ledger(ledger: Ledger) -> list[Violation]:
 def _unreadable(events: Sequence[Event]) -> list[Violation]:
     found = []
     for seq, event in enumerate(events):
-        if UNKNOWN in (event.kind, event.request_id):
-            found.append(Violation(NAMED, seq, "found an unknown kind or request"))
+        unknown = [name for name in _CODED if getattr(event, name) == UNKNOWN]
+        if unknown:
+            found.append(Violation(NAMED, seq, f"found an unknown {', '.join(unknown)}"))
         missing = [name for name in NEVER_NULL if getattr(event, name) is None]
         if missing:
             found.append(Violation(PRESENT, seq, f"found null in {', '.join(missing)}"))
@@ -95,7 +105,7 @@ def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation
     receipt = ledger.receipt
     try:
         receipt_hash = receipt_sha256(receipt)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [Violation(RECEIPT, None, "receipt.json: holds a number that JSON has no form for")]
     wanted = build_receipt(ledger.workload, ledger.config, ledger.events, checks)
     wanted["tool"] = receipt.get("tool")  # another release may have written it

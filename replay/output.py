@@ -5,17 +5,20 @@ refused unless `force`, and even then a directory is replaced only when it holds
 entries this project writes there.
 """
 
+import errno
 import fcntl
 import glob
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from replay.errors import OutputExists
 
+_LOCK_SECONDS = 5.0
 _PARTIAL = ".partial-"
 _REPLACED = "-replaced"  # ends the name of a directory that --force is just replacing
 
@@ -29,29 +32,20 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
         raise OutputExists(f"{path}: exists and is not a regular file; choose another path")
     if path.exists() and not force:
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
-    _make_parent(path)
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as exc:
-        raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        yield temporary
-        _sync(temporary)
-        temporary.chmod(0o666 & ~_umask())
-        if force:
-            temporary.replace(path)
-        else:
-            try:
-                os.link(temporary, path)  # unlike rename, it fails when another run was faster
-            except FileExistsError as exc:
-                raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
-            except OSError:  # a file system without hard links
-                temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    with _parents(path):
+        with _written(path):
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.chmod(0o666 & ~_umask())
+            with _written(path):
+                _move_file(temporary, path, force=force)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 @contextmanager
@@ -61,27 +55,66 @@ def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[
     `owned` are the files, relative to it, that may be lost when `force` replaces a directory.
     """
     owned = frozenset(owned)
-    _make_parent(path)
-    try:
-        with _locked(path.parent):  # else another run could sweep what this one has just made
+    with _parents(path):
+        # Locked, else another run could sweep what this one has just made.
+        with _written(path), _locked(path.parent):
             _sweep(path)
             _check_directory(path, force=force, owned=owned)
             temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
             lock = os.open(temporary, os.O_RDONLY)
             _lock(lock)
-    except OSError as exc:
-        raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
+        try:
+            yield temporary
+            for entry in sorted(temporary.rglob("*")):
+                _sync(entry)
+            temporary.chmod(0o777 & ~_umask())
+            _check_directory(path, force=force, owned=owned)
+            with _written(path):
+                _swap_in(temporary, path, force=force)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            os.close(lock)
+        _sync(path.parent)
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """Make the directories above `path`; those made go again if the block fails."""
+    made = [p for p in path.parents if not p.exists()]
     try:
-        yield temporary
-        for entry in sorted(temporary.rglob("*")):
-            _sync(entry)
-        temporary.chmod(0o777 & ~_umask())
-        _check_directory(path, force=force, owned=owned)
-        _swap_in(temporary, path, force=force)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        os.close(lock)
-    _sync(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputExists(f"{path.parent}: cannot be created: {exc.strerror}") from exc
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not empty: somebody else uses it by now
+            for parent in made:
+                parent.rmdir()
+        raise
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Say in the project's words why `path` could not be written."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
+        raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
+
+
+def _move_file(temporary: Path, path: Path, *, force: bool) -> None:
+    if force:
+        temporary.replace(path)
+        return
+    try:
+        os.link(temporary, path)  # unlike rename, it fails when another run was faster
+    except OSError as exc:
+        if exc.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS) or path.exists():
+            raise
+        temporary.rename(path)  # a file system without hard links
 
 
 def _check_directory(path: Path, *, force: bool, owned: frozenset[str]) -> None:
@@ -111,10 +144,10 @@ def _swap_in(temporary: Path, path: Path, *, force: bool) -> None:
         path.rename(aside)
     try:
         temporary.rename(path)
-    except OSError as exc:
+    except OSError:
         if aside.exists():
             aside.rename(path)
-        raise OutputExists(f"{path}: was created meanwhile; nothing was written") from exc
+        raise
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -150,19 +183,22 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Lock a directory until it is closed; False where it is taken, or cannot be locked."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # some network file systems lock no directories
-        return False
-    return True
+    """Lock a directory until it is closed; False where it is taken, or cannot be locked.
 
-
-def _make_parent(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise OutputExists(f"{path.parent}: cannot be created: {exc.strerror}") from exc
+    Waiting is bounded: a stranger who keeps a lock must not hang us.
+    """
+    deadline = time.monotonic() + (_LOCK_SECONDS if wait else 0)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        except OSError:  # some network file systems lock no directories
+            return False
+        else:
+            return True
 
 
 def _sync(path: Path) -> None:

@@ -1,11 +1,11 @@
 """Parquet from strangers: sizes and types are checked before any row is read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replay.errors import InputError
-from replay.strict import named_version, only_keys, open_regular
+from replay.strict import check_schema, only_keys, open_regular
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,39 +20,43 @@ _METADATA = "SELECT key, value FROM parquet_kv_metadata($1)"
 _FRAME = "FROM read_parquet($1, hive_partitioning = false)"
 
 
-def read_frame(path: Path, most_rows: int) -> tuple["pl.DataFrame", dict[str, str]]:
+def read_frame(
+    path: Path,
+    most_rows: int,
+    schema: str,
+    types: Mapping[str, str],
+    optional: Collection[str] = (),
+) -> tuple["pl.DataFrame", dict[str, str]]:
     """Rows and key-value metadata of one file of at most `most_rows` rows.
 
-    DuckDB decodes it, within a memory limit: on some damaged files polars aborts the process.
+    `schema` is the name its metadata must give, `types` names each column's kind; `optional`
+    columns may be absent or untyped nulls. DuckDB decodes it, within a memory limit: on some
+    damaged files polars aborts the process.
     """
     import duckdb
     import polars as pl
 
+    place = str(path)
     with open_regular(path) as file, duckdb.connect(config=_DECODER) as decoder:
         # By descriptor: a path is never a pattern, and what was checked is what is read.
         source = [f"/dev/fd/{file.fileno()}"]
         try:
             rows = decoder.execute(_ROWS, source).fetchall()[0][0]
             if rows > most_rows:
-                raise InputError(str(path), "", f"must hold at most {most_rows} rows", str(rows))
-            metadata = decoder.execute(_METADATA, source).fetchall()
-            frame = pl.DataFrame(decoder.sql(_FRAME, params=source))
-            return frame, {key.decode(): value.decode() for key, value in metadata}
+                raise InputError(place, "", f"must hold at most {most_rows} rows", str(rows))
+            found = decoder.execute(_METADATA, source).fetchall()
+            metadata = {key.decode(): value.decode() for key, value in found}
+            check_schema(metadata.get("schema"), schema, place)
+            relation = decoder.sql(_FRAME, params=source)
+            _check_columns(pl.DataFrame(relation.limit(0)).schema, types, place, optional)
+            return pl.DataFrame(relation), metadata
         except (duckdb.Error, RuntimeError, UnicodeDecodeError, pl.exceptions.PolarsError) as exc:
-            raise InputError(str(path), "", "must be a readable Parquet file") from exc
+            raise InputError(place, "", "must be a readable Parquet file") from exc
 
 
-def check_schema_name(metadata: Mapping[str, str], schema: str, place: str) -> None:
-    """Refuse another schema or version by name."""
-    found = metadata.get("schema")
-    if found != schema:
-        raise InputError(place, "schema", f"must be {schema}", named_version(found))
-
-
-def check_columns(
-    found: Mapping[str, Any], types: Mapping[str, str], place: str, optional: tuple[str, ...] = ()
+def _check_columns(
+    found: Mapping[str, Any], types: Mapping[str, str], place: str, optional: Collection[str]
 ) -> None:
-    """Refuse unknown columns, missing ones that are not `optional`, and other types."""
     only_keys(found, types, place, quote=False)
     for name, kind in types.items():
         if name not in found:

@@ -17,10 +17,11 @@ from replay.errors import MAX_DIGITS, InputError, Oversized, describe
 
 MAX_SAFE_INTEGER = 2**53 - 1
 MAX_ID_CODE_POINTS = 128
-MAX_TEXT_BYTES = 256 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
 MAX_KEY_PARTS = 32
 _LONGEST_SUGGESTED = 64
 _NESTED_KEY = re.compile(rf"^[^=#\n]*(?:\.[^=#.\n]*){{{MAX_KEY_PARTS}}}", re.MULTILINE)
+_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*"|'[^'\n]*[']""")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -91,7 +92,8 @@ def read_toml(path: Path, max_bytes: int = 2**20) -> dict[str, Any]:
 
 def parse_toml(text: str, place: str) -> dict[str, Any]:
     """Tables of a TOML text; a repeated key is the parser's own error."""
-    if _NESTED_KEY.search(text):  # the parser's time grows with the square of a key's parts
+    # The parser's time grows with the square of a key's parts; a quoted part hides no dot.
+    if _NESTED_KEY.search(_QUOTED.sub("", text)):
         rule = f"must be TOML with keys of at most {MAX_KEY_PARTS} parts"
         raise InputError(place, "", rule, "more")
     try:
@@ -159,6 +161,12 @@ def table(value: object, place: str, field: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InputError(place, field, "must be a table", describe(value))
     return value
+
+
+def check_schema(found: object, wanted: str, place: str) -> None:
+    """Refuse another schema or version, by name."""
+    if found != wanted:
+        raise InputError(place, "schema", f"must be {wanted}", named_version(found))
 
 
 def named_version(value: object) -> str:

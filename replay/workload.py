@@ -11,7 +11,7 @@ from typing import Any
 
 from replay.canonical import canonical_json, canonical_line, sha256
 from replay.errors import InputError, describe
-from replay.strict import identifier, integer, named_version, only_keys
+from replay.strict import check_schema, identifier, integer, only_keys
 
 SCHEMA = "preemption-workload/1"
 REQUIRED = ("request_id", "arrival_us", "prompt_tokens", "output_tokens")
@@ -80,9 +80,7 @@ class Workload:
 
 def parse_header(record: Mapping[str, Any], place: str) -> int | None:
     """Check a header and give its `prefix_block_tokens`."""
-    found = record.get("schema")
-    if found != SCHEMA:
-        raise InputError(place, "schema", f"must be {SCHEMA}", named_version(found))
+    check_schema(record.get("schema"), SCHEMA, place)
     chunk = record.get("prefix_block_tokens")
     return None if chunk is None else integer(chunk, place, "prefix_block_tokens", 1)
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from replay.canonical import canonical_json
 from replay.errors import InputError, describe
-from replay.parquet import check_columns, read_frame
+from replay.parquet import read_frame
 from replay.strict import (
     decode,
     only_keys,
@@ -142,8 +142,7 @@ def _object_form(workload: Workload) -> bytes:
 
 def _read_parquet(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
-    frame, metadata = read_frame(path, limit)
-    check_columns(frame.schema, _COLUMNS, place, OPTIONAL)
+    frame, metadata = read_frame(path, limit, SCHEMA, _COLUMNS, OPTIONAL)
     chunk = parse_header(
         {"schema": metadata.get("schema")} | _json_metadata(metadata, "prefix_block_tokens", place),
         place,

@@ -160,7 +160,7 @@ def test_a_request_larger_than_the_pool_is_refused() -> None:
     """The last generated token needs a place too."""
     requests, config = article("recompute")
     requests[1]["output_tokens"] = 41
-    with pytest.raises(InputError, match="request 1: .* must fit 8 blocks of 8 tokens"):
+    with pytest.raises(InputError, match=r"request 1: .* must fit 8 blocks of 8 tokens"):
         replay(*contracts(requests, config))
 
 

@@ -29,10 +29,10 @@ from replay.errors import InputError, describe
 from replay.strict import (
     MAX_SAFE_INTEGER,
     boolean,
+    check_schema,
     choice,
     identifier,
     integer,
-    named_version,
     only_keys,
     printable,
     read_toml,
@@ -63,9 +63,7 @@ def read_gate(path: Path) -> Gate:
 
 def parse_gate(raw: Mapping[str, Any], place: str) -> Gate:
     """Gate of parsed TOML tables; `place` begins every message."""
-    found = raw.get("schema")
-    if found != SCHEMA:
-        raise InputError(place, "schema", f"must be {SCHEMA}", named_version(found))
+    check_schema(raw.get("schema"), SCHEMA, place)
     only_keys(raw, _TABLES, place, quote=True)
     for key in ("name", "change"):
         if key not in raw:
