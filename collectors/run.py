@@ -29,7 +29,7 @@ from collectors.columns import (
 from collectors.manifest import check_manifest, manifest_schema, read_manifest, value_at
 from collectors.parts import Table, frame_schema, inside, read_table
 from replay.errors import InputError
-from replay.workload import FIELDS, Workload, parse_requests
+from replay.workload import FIELDS, Workload, parse_requests, window
 from replay.workload_file import read_workload
 
 __all__ = [
@@ -109,24 +109,16 @@ def run_workload(run: Run, start: int = 0, count: int | None = None) -> Workload
     something; the others are counted in the provenance. A window that leaves the run is refused.
     """
     whole, dropped = (run.offered, {}) if run.offered is not None else _measured(run)
-    stop = len(whole) if count is None else start + count
-    if not 0 <= start < stop <= len(whole):
-        rule = f"must be a part of the run's {len(whole)} requests"
-        raise InputError(str(run.path), "window", rule, f"{start}:{stop}")
-    requests = whole.requests[start:stop]
-    zero = requests[0].arrival_us
+    part = window(whole, start, count, str(run.path))
+    found = part.provenance or {}
     provenance = {
         "source": "run",
         "run_id": run.run_id,
-        "window": {"start": start, "count": stop - start},
+        "window": found["window"],
         "engine_version": run.manifest["engine"]["version"],
     }
-    return Workload(
-        tuple(replace(r, arrival_us=r.arrival_us - zero) for r in requests),
-        whole.prefix_block_tokens,
-        f"{run.run_id}[{start}:{stop}]",
-        provenance | dropped,
-    )
+    name = f"{run.run_id}[{start}:{start + len(part)}]"
+    return replace(part, name=name, provenance=provenance | dropped)
 
 
 def _offered(path: Path, manifest: Mapping[str, Any], max_requests: int) -> Workload | None:

@@ -5,7 +5,7 @@ Malformed records raise `InputError` with the place the reader gave.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -153,6 +153,25 @@ def parse_origin(
         rule = "must hold only safe integers, finite numbers and text without surrogates"
         raise InputError(place, "provenance", rule) from exc
     return name, provenance
+
+
+def window(workload: Workload, start: int, count: int | None, place: str) -> Workload:
+    """Requests `start` to `start + count` in order, the first arriving at 0.
+
+    The provenance says which window it is; one that leaves the workload is an `InputError`.
+    """
+    stop = len(workload) if count is None else start + count
+    if not 0 <= start < stop <= len(workload):
+        rule = f"must be a part of {len(workload)} requests"
+        raise InputError(place, "window", rule, f"{start}:{stop}")
+    requests = workload.requests[start:stop]
+    zero = requests[0].arrival_us
+    return replace(
+        workload,
+        requests=tuple(replace(r, arrival_us=r.arrival_us - zero) for r in requests),
+        provenance=dict(workload.provenance or {})
+        | {"window": {"start": start, "count": stop - start}},
+    )
 
 
 def _depth(value: object) -> int:

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from fractions import Fraction
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -581,11 +582,17 @@ def test_bad_trace_writes_nothing(tmp_path: Path) -> None:
     assert [trace.name] == [p.name for p in tmp_path.iterdir()]
 
 
-def test_options_of_runs_are_refused_for_traces(tmp_path: Path) -> None:
-    """--start and --count cut a run; a trace is cut with `workload slice`."""
-    for option in ("--start", "--count"):
-        with pytest.raises(InputError, match=f"{option}: applies to the format run only"):
-            run_import("azure", CONV, "-o", tmp_path / "w.jsonl", option, 1)
+def test_a_window_of_a_trace_starts_at_zero_and_says_so(tmp_path: Path) -> None:
+    """--start and --count keep requests in order, shift their times and stand in the provenance."""
+    run_import("azure", CONV, "-o", tmp_path / "whole.json")
+    run_import("azure", CONV, "-o", tmp_path / "part.json", "--start", 7, "--count", 5)
+    whole, part = (read_workload(tmp_path / f"{n}.json") for n in ("whole", "part"))
+    kept = whole.requests[7:12]
+    zero = kept[0].arrival_us
+    assert tuple(replace(r, arrival_us=r.arrival_us - zero) for r in kept) == part.requests
+    assert {"start": 7, "count": 5} == (part.provenance or {})["window"]
+    with pytest.raises(InputError, match="window must be a part of 200 requests, got 199:201"):
+        run_import("azure", CONV, "-o", tmp_path / "no.json", "--start", 199, "--count", 2)
 
 
 def test_import_of_a_run_cuts_the_window_asked_for(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@
 Thin over `collectors.traces.FORMATS`; malformed input raises `InputError` and writes nothing.
 """
 
-import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from collectors.traces import FORMATS, ImportResult, write_attempts
+from preempt.commands import options
+from preempt.commands.options import say
 from replay.errors import InputError, OutputExists
 from replay.output import new_file
 from replay.strict import printable
-from replay.workload import MAX_REQUESTS
+from replay.workload import MAX_REQUESTS, window
 from replay.workload_file import check_suffix, write_workload
 
 _RUN = "run"
@@ -29,11 +31,13 @@ FORMAT says what FILE is:
 OUT ends in .parquet, .jsonl or .json. FILE may be - (standard input), except for a run. Requests
 that cannot be replayed because they have no prompt or no output tokens are counted, and kept in
 OUT's name with the ending .attempts.parquet. Any other row that breaks the format's rules is an
-error that names its line, and nothing is written.
+error that names its line, and nothing is written. --start and --count keep a window of the
+requests, the first of them arriving at 0; the lab replays at most 64.
 
 \b
 Examples:
   preempt import azure AzureLLMInferenceTrace_conv.csv -o conv.parquet
+  preempt import azure AzureLLMInferenceTrace_conv.csv --count 64 -o lab.jsonl
   preempt import mooncake conversation_trace.jsonl -o mooncake.parquet
   preempt import run my-run --start 100 --count 500 -o part.jsonl
 """
@@ -52,11 +56,11 @@ Examples:
     show_default=True,
     help="Refuse a file with more rows.",
 )
-@click.option("--start", type=click.IntRange(min=0), help="Of a run: first request, from 0.")
-@click.option("--count", type=click.IntRange(min=1), help="Of a run: number of requests.")
-@click.option("--force", is_flag=True, help="Replace OUT and its attempts file.")
-@click.option("--quiet", is_flag=True, help="No summary line.")
-@click.option("--json", "as_json", is_flag=True, help="Summary as JSON on standard output.")
+@click.option("--start", type=click.IntRange(min=0), help="First request to keep, counted from 0.")
+@click.option("--count", type=click.IntRange(min=1), help="How many requests to keep.")
+@options.force
+@options.quiet
+@options.as_json
 def import_command(
     *,
     trace_format: str,
@@ -76,17 +80,16 @@ def import_command(
     if trace_format == _RUN:
         result = _import_run(file, start or 0, count, max_requests)
     else:
-        for option, value in (("--start", start), ("--count", count)):
-            if value is not None:
-                raise InputError(option, "", f"applies to the format {_RUN} only", trace_format)
         result = FORMATS[trace_format].read(file, max_requests)
+        if start is not None or count is not None:
+            part = window(result.workload, start or 0, count, printable(str(file), 200))
+            result = replace(result, workload=part)
     attempts_file = _write(result, out, force=force)
     summary = _summary(result, _attempts(result))
-    if not quiet:
-        click.echo(_summary_line(summary), err=True)
+    say(_summary_line(summary), quiet=quiet)
     if as_json:
         files = {"workload": str(out), "attempts_file": attempts_file and str(attempts_file)}
-        click.echo(json.dumps(summary | files, sort_keys=True))
+        options.print_json(summary | files)
 
 
 def _same_file(out: Path, file: Path) -> bool:
