@@ -11,9 +11,9 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
