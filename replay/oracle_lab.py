@@ -442,7 +442,8 @@ class _Walk:
         fairness = self.config.fairness
         for who in self.queue:
             who.waited += 1
-        for who in self.all:
+        # Both counters rise only for those who are in the queue by now.
+        for who in sorted(self.queue, key=lambda r: r.index):
             for kind, holds in (
                 (Kind.FLAG_WAIT, who.waited > fairness.max_queue_ticks),
                 (Kind.FLAG_REPEAT, who.preemptions > fairness.max_preemptions),

@@ -1,6 +1,7 @@
 """Parquet from strangers: sizes and types are checked before any row is read."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from replay.errors import InputError
 from replay.strict import check_schema, only_keys, open_regular
 
 if TYPE_CHECKING:
+    import duckdb
     import polars as pl
 
 _DECODER: dict[str, str | bool | int | float | list[str]] = {
@@ -37,7 +39,7 @@ def read_frame(
     import polars as pl
 
     place = str(path)
-    with open_regular(path) as file, duckdb.connect(config=_DECODER) as decoder:
+    with open_regular(path) as file, _decoder().cursor() as decoder:
         # By descriptor: a path is never a pattern, and what was checked is what is read.
         source = [f"/dev/fd/{file.fileno()}"]
         try:
@@ -52,6 +54,14 @@ def read_frame(
             return pl.DataFrame(relation), metadata
         except (duckdb.Error, RuntimeError, UnicodeDecodeError, pl.exceptions.PolarsError) as exc:
             raise InputError(place, "", "must be a readable Parquet file") from exc
+
+
+@cache
+def _decoder() -> "duckdb.DuckDBPyConnection":
+    """One for the process: starting it takes longer than reading most files."""
+    import duckdb
+
+    return duckdb.connect(config=_DECODER)
 
 
 def _check_columns(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -528,7 +529,8 @@ def test_a_list_that_unpacks_beyond_the_memory_limit_is_refused(
     tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few kilobytes claim one prompt of ten million chunks."""
-    monkeypatch.setitem(parquet._DECODER, "memory_limit", "32MB")
+    small = duckdb.connect(config=parquet._DECODER | {"memory_limit": "32MB"})
+    monkeypatch.setattr(parquet, "_decoder", lambda: small)
     blocks = pl.Series([pl.zeros(10_000_000, dtype=pl.Int64, eager=True)])
     pl.DataFrame(COLUMNS | {"prefix_blocks": blocks}).write_parquet(
         tmp_path / "w.parquet", metadata=META | {"prefix_block_tokens": "1"}, compression="zstd"
