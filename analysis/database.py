@@ -13,7 +13,7 @@ import duckdb
 
 from analysis.errors import StoreError
 from analysis.sqlfiles import TABLES, VIEWS, first_comment, literal, sql
-from replay.errors import OutputExists
+from replay.errors import OutputExists, is_interrupt
 from replay.output import new_file
 from replay.strict import named_version, printable
 from replay.version import __version__
@@ -37,6 +37,8 @@ def connect(
     DuckDB lets one process write: a locked file is waited for, then `StoreError` is raised, as it
     is for a file that is no store or one of another version.
     """
+    if path is not None and not _utf8(path):
+        raise StoreError(f"{printable(str(path), 200)}: must be UTF-8; choose another path")
     if path is None:
         db = duckdb.connect(config=CONFIG)
         create(db)
@@ -110,11 +112,6 @@ def transaction(db: duckdb.DuckDBPyConnection, place: str) -> Iterator[None]:
         raise
 
 
-def is_interrupt(error: BaseException) -> bool:
-    """Whether this is what DuckDB makes of Ctrl-C, which is no error of its own."""
-    return type(error) is RuntimeError and str(error) == "Query interrupted"
-
-
 def one_line(error: Exception) -> str:
     """What DuckDB says, without the excerpt of the statement, on one printable line."""
     text = str(error).split("\nLINE ")[0]
@@ -141,16 +138,27 @@ def check_version(db: duckdb.DuckDBPyConnection, place: str) -> None:
 def _make(path: Path) -> None:
     """A new store appears whole, so a killed creation never leaves a file that cannot be read."""
     try:
-        with new_file(path, force=False) as temporary:
+        with new_file(path, force=False, mode=0o600) as temporary:
             temporary.unlink()  # DuckDB takes no empty file
-            db = duckdb.connect(temporary.absolute(), config=CONFIG)
             try:
-                create(db)
+                with duckdb.connect(temporary.absolute(), config=CONFIG) as db:
+                    create(db)
+                    db.execute("CHECKPOINT")  # closing would keep a full disk to itself
             finally:
-                db.close()
+                Path(f"{temporary}.wal").unlink(missing_ok=True)
+    except duckdb.Error as exc:
+        raise StoreError(f"{printable(str(path), 200)}: cannot be made; {one_line(exc)}") from exc
     except OutputExists:
         if not path.is_file():  # else another process was faster, and its store is as good
             raise
+
+
+def _utf8(path: Path) -> bool:
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _own_tables(db: duckdb.DuckDBPyConnection) -> set[str]:

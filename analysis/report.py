@@ -12,7 +12,7 @@ from analysis.report_data import ReportData, Row
 from replay.limitations import LIMITATIONS
 from replay.receipt import TIE_RULE, VICTIM_RULES
 
-MOST_REQUESTS = 12
+MOST_REQUESTS = 25
 _SENTENCE = 2000  # characters of text that is not one name
 WAITED, DISPLACED = "▲", "✕"
 
@@ -28,7 +28,7 @@ def markdown_report(data: ReportData) -> str:
         _ledgers(data.ledgers),
         _requests(data),
         _kinds_of_join(data),
-        _limitations(),
+        _limitations(data.gates),
         _hashes(data),
     )
     return "\n".join(line for section in sections for line in section).rstrip("\n") + "\n"
@@ -54,15 +54,35 @@ def _gates(gates: Sequence[Row]) -> Iterator[str]:
     for gate in gates:
         yield f"## Gate {escape(gate['gate']['name'])}: {escape(gate['sentence'], _SENTENCE)}"
         yield ""
-        rows = [
-            (p["id"], p["evidence"], p["verdict"], ", ".join(p["reasons"]), p["why"])
-            for p in gate["predicates"]
-        ]
-        yield from table(("predicate", "evidence", "verdict", "reasons", "why"), rows)
+        compared = gate["comparability"]
+        for change in compared["changed"]:
+            values = f"{_plain(change['baseline'])} to {_plain(change['candidate'])}"
+            yield f"- declared change: {escape(change['field'])} from {values}"
+        for difference in compared["differing"]:
+            values = ", ".join(
+                f"{_plain(v['value'])} in {_plain(v['run_id'])}" for v in difference["values"]
+            )
+            yield f"- **differs: {escape(difference['field'])} ({values})**"
+        for side in ("baseline", "candidate"):
+            names = [escape(r["run_id"]) for r in gate["runs"] if r["side"] == side]
+            yield f"- {side}: {', '.join(names) or '–'}"
         yield ""
-        if gate["recommendation"]:
-            yield f"Next: {escape(gate['recommendation'])}."
+        if gate["predicates"]:
+            yield from table(
+                ("check", "evidence", "verdict", "reasons", "why"),
+                [
+                    (p["id"], p["evidence"], p["verdict"], ", ".join(p["reasons"]), p["why"])
+                    for p in gate["predicates"]
+                ],
+            )
             yield ""
+        if gate["recommendation"]:
+            yield f"Next: {escape(gate['recommendation'], _SENTENCE)}."
+            yield ""
+
+
+def _plain(value: object) -> str:
+    return "–" if value is None else escape(str(value))
 
 
 def _runs(data: ReportData) -> Iterator[str]:
@@ -103,8 +123,8 @@ def _runs(data: ReportData) -> Iterator[str]:
                 r["measured_requests"],
                 r["measured_ok"],
                 r["measured_preemptions"],
-                f"{_ms(r['measured_ttft_us_p50'])} / {_ms(r['measured_ttft_us_p95'])}",
-                f"{_ms(r['measured_tpot_us_p50'])} / {_ms(r['measured_tpot_us_p95'])}",
+                _both(_ms(r["measured_ttft_us_p50"]), _ms(r["measured_ttft_us_p95"])),
+                _both(_ms(r["measured_tpot_us_p50"]), _ms(r["measured_tpot_us_p95"])),
                 _ms(r["measured_queue_time_us_p95"]),
                 _ms(r["measured_requeue_time_us_p95"]),
             )
@@ -135,6 +155,14 @@ def _statuses(statuses: Sequence[Row]) -> Iterator[str]:
         [(run, row["offered"], *(row[n] for n in names)) for run, row in by_run.items()],
     )
     yield ""
+    for run, row in by_run.items():
+        there = sum(row[n] for n in names)
+        if row["offered"] is not None and there != row["offered"]:
+            yield (
+                f"**{escape(run)} is incomplete: {there:,} rows of {row['offered']:,} requests"
+                " offered. No number of this run speaks for the missing ones.**"
+            )
+            yield ""
 
 
 def _by_preemptions(rows: Sequence[Row]) -> Iterator[str]:
@@ -180,6 +208,7 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
             "modelled preemptions",
             "modelled blocks freed",
             "modelled tokens charged / replayed",
+            "modelled tokens executed",
             "modelled recompute tax",
             "modelled bytes out / in",
             "modelled queue ticks",
@@ -194,6 +223,7 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
                 r["modelled_preemptions"],
                 r["modelled_freed_blocks"],
                 f"{r['modelled_charged_tokens']:,} / {r['modelled_replayed_tokens']:,}",
+                r["modelled_executed_tokens"],
                 _percent(r["modelled_recompute_tax_frac"]),
                 f"{r['modelled_swap_out_bytes']:,} / {r['modelled_swap_in_bytes']:,}",
                 r["modelled_queue_ticks"],
@@ -201,6 +231,12 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
             )
             for r in ledgers
         ],
+    )
+    yield ""
+    yield (
+        "Charged is what preemptions cost; replayed is what finished recoveries computed again."
+        " Recompute tax is the replayed part, interrupted replays included, of all tokens executed"
+        " (prefill, replay, generation)."
     )
     yield ""
     for rules in dict.fromkeys(_rules(r) for r in ledgers):
@@ -226,7 +262,7 @@ def _rules(ledger: Row) -> str:
 def _requests(data: ReportData) -> Iterator[str]:
     if not data.ledgers:
         return
-    yield "## Who paid (modelled beside measured)"
+    yield "## Who paid and who waited (modelled beside measured)"
     yield ""
     yield (
         f"{WAITED} waited too long, {DISPLACED} displaced too often: beyond the ledger's declared"
@@ -253,14 +289,14 @@ def _requests(data: ReportData) -> Iterator[str]:
         left = rows[0]["places"] - len(rows[:MOST_REQUESTS])
         yield ""
         if left > 0:
-            yield f"{left} more: `preempt sql --named worst_requests`."
+            yield f"{left} more: `preempt sql --named worst_requests --db FILE` lists all."
             yield ""
 
 
 def _who_paid(rows: Sequence[Row]) -> list[str]:
     return table(
         (
-            "flags",
+            "modelled flags",
             "request",
             "join",
             "modelled preemptions",
@@ -317,11 +353,12 @@ def _kinds_of_join(data: ReportData) -> Iterator[str]:
     yield ""
 
 
-def _limitations() -> Iterator[str]:
+def _limitations(gates: Sequence[Row]) -> Iterator[str]:
     yield "## Limitations"
     yield ""
-    for sentence in LIMITATIONS:
-        yield f"- {sentence}"
+    sentences = [text for gate in gates for text in gate["limitations"]]
+    for sentence in dict.fromkeys((*sentences, *LIMITATIONS)):
+        yield f"- {escape(sentence, _SENTENCE)}"
     yield ""
 
 
@@ -339,6 +376,10 @@ def _hashes(data: ReportData) -> Iterator[str]:
 
 def _ms(microseconds: float | None) -> str | None:
     return None if microseconds is None else f"{microseconds / 1000:,.1f}"
+
+
+def _both(one: str | None, other: str | None) -> str | None:
+    return None if one is None and other is None else f"{one or '–'} / {other or '–'}"
 
 
 def _percent(fraction: float | None) -> str | None:

@@ -22,6 +22,7 @@ from collectors.run import Run, read_run
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
 from replay.ledger import Ledger, read_ledger
+from replay.oracle import verify_ledger
 from replay.strict import check_schema, choice, identifier, parse_json, printable, read_text, table
 
 if TYPE_CHECKING:
@@ -89,10 +90,11 @@ def load_path(
     hears of each path before it is read.
     """
     with transaction(db, printable(str(path), 200)):
-        return [_load(db, source, notice) for source in _sources(path)]
+        return [_load(db, source, notice) for source in sources(path)]
 
 
-def _sources(path: Path) -> list[Path]:
+def sources(path: Path) -> list[Path]:
+    """Ledgers, runs and reports that a path stands for; `InputError` where it is none."""
     if path.is_file() or _kind(path) is not None:
         return [path]
     place = printable(str(path), 200)
@@ -164,9 +166,11 @@ def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bo
         where,
     ).fetchone()
     if known is None:
+        events = _keyed(frames.event_frame(ledger, place), where)
+        _check_ledger(ledger, place)
         _insert_row(db, "modelled_ledgers", row)
         _insert_frame(db, "modelled_requests", requests)
-        _insert_frame(db, "modelled_events", _keyed(frames.event_frame(ledger, place), where))
+        _insert_frame(db, "modelled_events", events)
         return True
     # The receipt's hashes, just checked, hold everything else.
     if not _same_rows(db, "modelled_requests", requests, where):
@@ -175,6 +179,16 @@ def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bo
             f" preempt verify says which is right; use another database, or {REBUILD}"
         )
     return False
+
+
+def _check_ledger(ledger: Ledger, place: str) -> None:
+    """Refuse what the oracle refuses; the hashes alone say only that nothing was changed since."""
+    violations = verify_ledger(ledger)
+    if violations:
+        first = violations[0]
+        where = "" if first.seq is None else f"seq {first.seq}: "
+        rule = f"must hold (preempt verify names {len(violations)} violations)"
+        raise InputError(printable(place, 200), f"{where}{first.equation}", rule)
 
 
 def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from preempt.commands.options import say
+from replay.errors import is_interrupt
 from replay.version import __version__
 
 INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
@@ -117,15 +118,17 @@ def _closed_pipe() -> int:
 
 def _usable_streams() -> None:
     """Give a process started without output somewhere to write, and no text it cannot say."""
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open while we run)
-        elif isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 (open while we run)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _unexpected(exc: Exception) -> int:
+    if is_interrupt(exc):
+        return _fail("interrupted", INTERRUPTED)
     if (code := getattr(exc, "exit_code", None)) is not None:
         return _fail(str(exc), code)
     if isinstance(exc, OSError):

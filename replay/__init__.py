@@ -1,5 +1,6 @@
 """Replays a workload through a declared preemption policy and writes an event ledger.
 
-The core (`workload`, `config`, `lab`, `events`, `oracle`) is data in, data out; files are touched
-only by `workload_file`, `ledger` and the commands. This package imports neither of the others.
+The core (`workload`, `lab`, `recovery`, `events`, `receipt`, `oracle_lab`) is data in, data out;
+reading and writing is in `strict`, `parquet`, `output`, `workload_file` and `ledger`. This package
+imports neither of the others.
 """

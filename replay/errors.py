@@ -53,9 +53,9 @@ def describe(value: object) -> str:
         case float():
             return _NOT_FINITE.get(repr(value), repr(value))
         case str() if any("\ud800" <= c <= "\udfff" for c in value):
-            return f"a string of {len(value)} code points with a lone surrogate"
+            return f"a string of {_code_points(value)} with a lone surrogate"
         case str():
-            return f"a string of {len(value)} code point{'s' * (len(value) != 1)}"
+            return f"a string of {_code_points(value)}"
         case list() | tuple():
             return f"a list of {len(value)}"
         case dict():
@@ -63,6 +63,15 @@ def describe(value: object) -> str:
         case Oversized():
             return str(value)
     return f"a {type(value).__name__}"
+
+
+def _code_points(text: str) -> str:
+    return f"{len(text)} code point{'s' * (len(text) != 1)}"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is what DuckDB makes of Ctrl-C, which is no error of its own."""
+    return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 
 class Oversized:

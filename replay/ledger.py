@@ -27,7 +27,7 @@ from replay.events import (
 )
 from replay.limitations import LIMITATIONS
 from replay.output import new_directory
-from replay.parquet import read_frame
+from replay.parquet import read_frame, write_frame
 from replay.requests_table import COLUMNS as REQUEST_TABLE
 from replay.strict import MAX_SAFE_INTEGER, integer, open_regular, parse_json, read_text
 from replay.workload import Workload
@@ -91,8 +91,7 @@ def write_ledger(ledger: Ledger, path: Path, *, force: bool = False, jsonl: bool
             list(ledger.requests), schema={k: types[t] for k, t in REQUEST_TABLE.items()}
         )
         for name, frame in (("events.parquet", events), ("requests.parquet", requests)):
-            with (directory / name).open("wb") as file:  # polars takes no path that is not UTF-8
-                frame.write_parquet(file, metadata=metadata)
+            write_frame(frame, directory / name, metadata)
         receipt = json.dumps(ledger.receipt, indent=1, ensure_ascii=False, sort_keys=True)
         (directory / "receipt.json").write_text(receipt + "\n", encoding="utf-8")
         if jsonl:
@@ -130,9 +129,9 @@ def _read_events(
     frame, metadata = read_frame(path, most, SCHEMA, _EVENT_TYPES)
     header = {
         name: parse_json(metadata.get(name) or "null", f"{place}: metadata {name}")
-        if name in ("columns", "policy")
+        if name in ("columns", "policy", "limitations")
         else metadata.get(name)
-        for name in ledger_header(config)
+        for name in (*ledger_header(config), "limitations")
     }
     for name in COLUMNS:
         if name not in (*CODES, *REQUEST_COLUMNS):

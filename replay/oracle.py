@@ -4,11 +4,12 @@ It reads only a ledger's own files and never the scheduler or its state. `verify
 each broken equation with the `seq` of its event; an empty list means everything holds.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from replay.config import Config
-from replay.errors import describe
+from replay.errors import InputError, describe
 from replay.events import (
     CODES,
     NEVER_NULL,
@@ -32,6 +33,7 @@ LABEL = "the header names the policy and the rule that were replayed"
 ROWS = "requests.parquet says what the events say"
 RECEIPT = "the receipt says what the ledger says"
 EXPORT = "events.jsonl says what events.parquet says"
+VERIFIED_PROFILES = ("lab",)
 _ROW_EQUATIONS = {
     "flagged_wait": FLAGS,
     "flagged_repeat": FLAGS,
@@ -52,12 +54,19 @@ def conservation(
 
 
 def verify_ledger(ledger: Ledger) -> list[Violation]:
-    """Check a ledger's events, and what its other files claim of them."""
+    """Check a ledger's events, and what its other files claim of them.
+
+    A profile that this release does not verify is an `InputError`.
+    """
+    if relabelled := _header(ledger):
+        return relabelled
+    if (profile := ledger.config.engine.profile) not in VERIFIED_PROFILES:
+        rule = f"must be one of {', '.join(VERIFIED_PROFILES)} to be verified by this release"
+        raise InputError("config.toml", "engine.profile", rule, profile)
     unreadable = list(_unreadable(ledger.events))
     if unreadable:
         return unreadable
     checks, found = conservation(ledger.workload, ledger.config, ledger.events)
-    found.extend(_header(ledger))
     found.extend(_rows(ledger))
     found.extend(_receipt(ledger, checks))
     found.extend(_export(ledger))
@@ -77,10 +86,13 @@ def _unreadable(events: Sequence[Event]) -> list[Violation]:
 
 
 def _header(ledger: Ledger) -> list[Violation]:
-    wanted = ledger_header(ledger.config)
-    wrong = [k for k in wanted if ledger.header is not None and ledger.header[k] != wanted[k]]
-    first = next((e.seq for e in ledger.events if e.kind == Kind.PREEMPT), 0)
-    return [Violation(LABEL, first, f"{k} differs from config.toml") for k in wrong]
+    wanted = ledger_header(ledger.config) | {"limitations": list(LIMITATIONS)}
+    wrong = [k for k in wanted if ledger.header is not None and ledger.header.get(k) != wanted[k]]
+    engine = ledger.receipt.get("engine")
+    if engine != {k: wanted[k] for k in ("profile", "rule")}:
+        wrong.append("the receipt's engine")
+    first = next((k for k, e in enumerate(ledger.events) if e.kind == Kind.PREEMPT), 0)
+    return [Violation(LABEL, first, f"{k} does not fit config.toml") for k in wrong]
 
 
 def _rows(ledger: Ledger) -> list[Violation]:
@@ -112,11 +124,16 @@ def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation
     wanted["receipt_sha256"] = receipt_hash
     found = []
     for key in sorted(wanted.keys() | receipt.keys()):
-        if wanted.get(key, ...) != receipt.get(key, ...):
+        if _text(wanted.get(key, ...)) != _text(receipt.get(key, ...)):
             name = key if key in wanted else "an unknown key"
             equation = f"hash: {key}" if key in HASHES else RECEIPT
             found.append(Violation(equation, None, f"receipt.json: {name} does not fit"))
     return found
+
+
+def _text(value: object) -> str:
+    """JSON text, in which 1, 1.0 and true are not the same."""
+    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def _export(ledger: Ledger) -> list[Violation]:

@@ -55,7 +55,19 @@ QUEUE = "the queue is ordered by (priority, arrival tick, request_id) and nobody
 FLAGS = "flags exactly when the predicate holds"
 COMPLETE = "the ledger ends when every request is complete or censored"
 ALL_EQUATIONS = tuple(dict.fromkeys((*EQUATIONS.values(), VICTIM, QUEUE, FLAGS, COMPLETE)))
-_BY_KIND = {Kind.FLAG_WAIT: FLAGS, Kind.FLAG_REPEAT: FLAGS, Kind.CENSORED: COMPLETE}
+# The equation that an event of a kind breaks by being there when nothing calls for it.
+_SURPLUS = {
+    Kind.ADMIT: QUEUE,
+    Kind.RESUME: QUEUE,
+    Kind.PREEMPT: VICTIM,
+    Kind.SWAPPED_OUT: EQUATIONS["swap_out_bytes"],
+    Kind.RECOVERED: EQUATIONS["work_left_tokens"],
+    Kind.FIRST_TOKEN: EQUATIONS["generated_tokens"],
+    Kind.COMPLETE: EQUATIONS["generated_tokens"],
+    Kind.FLAG_WAIT: FLAGS,
+    Kind.FLAG_REPEAT: FLAGS,
+    Kind.CENSORED: COMPLETE,
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,9 @@ class _Walk:
         if self.next == len(self.events):
             self.diverge(equation, kind, who, "the ledger ends")
         found = self.events[self.next]
-        if (found.kind, found.request_id, found.tick) != (kind, who.index, self.tick):
+        if not self._is(self.next, kind, who):
+            if self._is(self.next + 1, kind, who):  # the right one comes next: this one is surplus
+                equation = _SURPLUS.get(Kind(found.kind), EQUATIONS["kind"])
             self.diverge(equation, kind, who, self._name(found))
         given = dict(zip(COLUMNS, found, strict=True))
         for column, value in self.row(kind, who, own).items():
@@ -135,6 +149,12 @@ class _Walk:
                 detail += f", found {_shown(column, given[column])}"
                 self.violations.append(Violation(EQUATIONS[column], self.next, detail))
         self.next += 1
+
+    def _is(self, position: int, kind: Kind, who: _Progress) -> bool:
+        if position >= len(self.events):
+            return False
+        event = self.events[position]
+        return (event.kind, event.request_id, event.tick) == (kind, who.index, self.tick)
 
     def row(self, kind: Kind, who: _Progress, own: dict[str, Any]) -> dict[str, Any]:
         occupied = sum(r.blocks for r in self.running)
@@ -206,64 +226,57 @@ class _Walk:
         self.account()
 
     def silent_ticks(self, ticks: int) -> None:
-        """Count down over ticks without an event; anything that should have been one is named."""
+        """Pass over ticks in which the ledger says that nothing happened."""
         if ticks <= 0:
             return
-        policy, last = self.config.policy, self.tick + ticks - 1
-        if self.coming and self.coming[0].arrival_tick <= last:
-            self.diverge(EQUATIONS["kind"], Kind.ARRIVE, self.coming[0], self._next_name())
-        if self.queue and self.fits(self.queue[0]):
-            self.diverge(QUEUE, Kind.ADMIT, self.queue[0], self._next_name())
+        if not self.is_quiet(ticks):
+            for _ in range(ticks):  # what should have happened is named where it was due
+                self.one_tick()
+                self.tick += 1
+            return
         if self.to_host:
-            first = self.to_host[0]
-            first.bytes_to_host -= ticks * policy.transfer_bytes_per_tick
-            if first.bytes_to_host <= 0:
-                self.diverge(
-                    EQUATIONS["swap_out_bytes"], Kind.SWAPPED_OUT, first, self._next_name()
-                )
-        self.silent_work(ticks)
+            self.to_host[0].bytes_to_host -= ticks * self.config.policy.transfer_bytes_per_tick
+        for who, rate in self.busy():
+            who.left -= ticks * rate
         for who in self.running:
             if who.work is None:
-                self.silent_decode(who, ticks)
-        if sum(r.blocks for r in self.running) > self.config.engine.capacity_blocks:
-            self.diverge(VICTIM, Kind.PREEMPT, max(self.running, key=_key), self._next_name())
-        self.silent_waiting(ticks)
-        self.tick += ticks
-
-    def silent_work(self, ticks: int) -> None:
-        policy = self.config.policy
-        restores_move = not self.to_host
-        tokens = next((r for r in self.running if r.work in ("prefill", "replay")), None)
-        restore = next((r for r in self.running if r.work == "restore"), None)
-        for who, rate in (
-            (tokens, policy.prefill_tokens_per_tick),
-            (restore if restores_move else None, policy.transfer_bytes_per_tick),
-        ):
-            if who is None:
-                continue
-            who.left -= ticks * rate
-            if who.left <= 0:
-                kind = Kind.FIRST_TOKEN if who.work == "prefill" else Kind.RECOVERED
-                self.diverge(EQUATIONS["work_left_tokens"], kind, who, self._next_name())
-
-    def silent_decode(self, who: _Progress, ticks: int) -> None:
-        kind = Kind.COMPLETE if who.generated else Kind.FIRST_TOKEN
-        who.generated += ticks
-        if kind is Kind.FIRST_TOKEN or who.generated >= who.request.output_tokens:
-            self.diverge(EQUATIONS["generated_tokens"], kind, who, self._next_name())
-        who.blocks = self.blocks(who.context)
-
-    def silent_waiting(self, ticks: int) -> None:
+                who.generated += ticks
+                who.blocks = self.blocks(who.context)
         for who in self.queue:
             who.waited += ticks
-            too_long = who.waited > self.config.fairness.max_queue_ticks
-            if too_long and Kind.FLAG_WAIT not in who.flagged:
-                self.diverge(FLAGS, Kind.FLAG_WAIT, who, self._next_name())
+        self.tick += ticks
 
-    def _next_name(self) -> str:
-        if self.next == len(self.events):
-            return "the ledger ends"
-        return self._name(self.events[self.next])
+    def is_quiet(self, ticks: int) -> bool:
+        """Whether by the rules, too, the next ticks only count down."""
+        most_waited = self.config.fairness.max_queue_ticks
+        decoding = [r for r in self.running if r.work is None]
+        held = sum(r.blocks for r in self.running if r.work is not None)
+        grown = sum(self.blocks(r.context + ticks) for r in decoding)
+        drained = ticks * self.config.policy.transfer_bytes_per_tick
+        return not (
+            (self.coming and self.coming[0].arrival_tick < self.tick + ticks)
+            or (self.queue and self.fits(self.queue[0]))
+            or (self.to_host and self.to_host[0].bytes_to_host <= drained)
+            or any(who.left <= ticks * rate for who, rate in self.busy())
+            or any(r.generated == 0 for r in decoding)
+            or any(r.generated + ticks >= r.request.output_tokens for r in decoding)
+            or held + grown > self.config.engine.capacity_blocks
+            or any(
+                r.waited <= most_waited < r.waited + ticks and Kind.FLAG_WAIT not in r.flagged
+                for r in self.queue
+            )
+        )
+
+    def busy(self) -> list[tuple[_Progress, int]]:
+        """Who takes a whole budget in every tick: the first to compute, the first to restore."""
+        policy = self.config.policy
+        computes = next((r for r in self.running if r.work in ("prefill", "replay")), None)
+        restores = next((r for r in self.running if r.work == "restore"), None)
+        rates = (
+            (computes, policy.prefill_tokens_per_tick),
+            (None if self.to_host else restores, policy.transfer_bytes_per_tick),
+        )
+        return [(who, rate) for who, rate in rates if who is not None]
 
     # The rules.
 

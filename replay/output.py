@@ -18,14 +18,18 @@ from pathlib import Path
 
 from replay.errors import OutputExists
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _LOCK_SECONDS = 5.0
 _PARTIAL = ".partial-"
 _REPLACED = "-replaced"  # ends the name of a directory that --force is just replacing
 
 
 @contextmanager
-def new_file(path: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary path to write to; becomes `path` when the block ends without an error."""
+def new_file(path: Path, *, force: bool, mode: int = 0o666) -> Iterator[Path]:
+    """A temporary path to write to; becomes `path` when the block ends without an error.
+
+    The umask is taken off `mode`. What stops the writing, such as a full disk, is `OutputExists`.
+    """
     if path.is_dir():
         raise OutputExists(f"{path}: is a directory; name a file")
     if path.exists() and not path.is_file():
@@ -40,7 +44,7 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
         try:
             yield temporary
             _sync(temporary)
-            temporary.chmod(0o666 & ~_umask())
+            temporary.chmod(mode & ~_umask())
             with _written(path):
                 _move_file(temporary, path, force=force)
         finally:
@@ -87,10 +91,12 @@ def _parents(path: Path) -> Iterator[None]:
         raise OutputExists(f"{path.parent}: cannot be created: {exc.strerror}") from exc
     try:
         yield
-    except BaseException:
+    except BaseException as exc:
         with suppress(OSError):  # not empty: somebody else uses it by now
             for parent in made:
                 parent.rmdir()
+        if isinstance(exc, OSError) and exc.errno in _NO_ROOM:
+            raise OutputExists(f"{path}: cannot be written: {exc.strerror}") from exc
         raise
 
 
@@ -122,7 +128,7 @@ def _check_directory(path: Path, *, force: bool, owned: frozenset[str]) -> None:
         return
     if not path.is_dir() or path.is_symlink():
         raise OutputExists(f"{path}: exists and is not a directory; choose another path")
-    if not force and any(path.iterdir()):
+    if not force:
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
     if any(_foreign(entry, path, owned) for entry in path.rglob("*")):
         raise OutputExists(

@@ -1,11 +1,12 @@
 """Parquet from strangers: sizes and types are checked before any row is read."""
 
+import errno
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replay.errors import InputError
+from replay.errors import InputError, is_interrupt
 from replay.strict import check_schema, only_keys, open_regular
 
 if TYPE_CHECKING:
@@ -53,7 +54,22 @@ def read_frame(
             _check_columns(pl.DataFrame(relation.limit(0)).schema, types, place, optional)
             return pl.DataFrame(relation), metadata
         except (duckdb.Error, RuntimeError, UnicodeDecodeError, pl.exceptions.PolarsError) as exc:
+            if is_interrupt(exc):
+                raise KeyboardInterrupt from exc
             raise InputError(place, "", "must be a readable Parquet file") from exc
+
+
+def write_frame(frame: "pl.DataFrame", path: Path, metadata: dict[str, str]) -> None:
+    """Write a file with key-value metadata; what cannot be written is an `OSError`."""
+    import polars as pl
+
+    try:
+        with path.open("wb") as file:  # polars takes no path that is not UTF-8
+            frame.write_parquet(file, metadata=metadata)
+    except pl.exceptions.PolarsError as exc:
+        raise OSError(
+            errno.EIO, "Parquet could not be written, is the disk full?", str(path)
+        ) from exc
 
 
 @cache

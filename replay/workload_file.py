@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from replay.canonical import canonical_json
 from replay.errors import InputError, describe
-from replay.parquet import read_frame
+from replay.parquet import read_frame, write_frame
 from replay.strict import (
     decode,
     only_keys,
@@ -182,5 +182,4 @@ def _write_parquet(workload: Workload, path: Path) -> None:
     if workload.provenance is not None:
         metadata["provenance"] = canonical_json(dict(workload.provenance)).decode()
     frame = pl.DataFrame(columns, schema={name: dtypes[kind] for name, kind in _COLUMNS.items()})
-    with path.open("wb") as file:  # polars takes no path that is not UTF-8
-        frame.write_parquet(file, metadata=metadata)
+    write_frame(frame, path, metadata)

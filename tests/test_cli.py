@@ -517,10 +517,23 @@ def test_json_is_alone_on_standard_output_and_quiet_is_quiet(
     assert Ended(0, "", "") == run(*inputs, "b", "--quiet")
     ended = run(*inputs, "c")
     assert ("", 0) == (ended.out, ended.code)
-    assert "preempt verify c" in ended.err
+    assert "preempt verify -- c" in ended.err
 
 
 def test_the_program_is_called_preempt_everywhere() -> None:
     """Also when it is started as a module."""
     assert cli.name in {"cli", "preempt"}
     assert spawn(CHECKOUT, "--help").stdout.startswith("Usage: preempt ")
+
+
+def test_a_reader_that_had_enough_of_a_table_is_no_failed_check(tmp_path: Path) -> None:
+    """Tables answer a closed pipe like every other output, and never as a failed check."""
+    gate = Path(__file__).parent.parent / "fixtures" / "gates" / "blocks-48-to-80.toml"
+    found = shell(tmp_path, f"$PREEMPT gate explain {gate} | true; echo ${{PIPESTATUS[0]}}")
+    assert found.stdout.strip() in {"0", "141"}
+
+
+def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
+    """A service without input gets one line, not an internal error."""
+    found = shell(tmp_path, "$PREEMPT import azure - -o w.jsonl <&-; echo $?")
+    assert ("2\n", 1) == (found.stdout, len(found.stderr.splitlines()))

@@ -10,7 +10,16 @@ import duckdb
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from stored import RUNS, engine_config, engine_ledger, lab_ledger, recorded, sealed, window
+from stored import (
+    RUNS,
+    accept_engine_ledgers,
+    engine_config,
+    engine_ledger,
+    lab_ledger,
+    recorded,
+    sealed,
+    window,
+)
 
 from analysis import store
 from analysis.errors import AnalysisError, NotComparable
@@ -31,6 +40,11 @@ def db() -> Iterator[duckdb.DuckDBPyConnection]:
     with store.connect(None) as connection:
         store.load_run(connection, recorded())
         yield connection
+
+
+@pytest.fixture(autouse=True)
+def _engine_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept_engine_ledgers(monkeypatch)
 
 
 def rows(db: duckdb.DuckDBPyConnection, query: str, *values: Any) -> list[tuple[Any, ...]]:

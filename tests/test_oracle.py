@@ -15,6 +15,7 @@ from replay.config import RECOVERIES, Config
 from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Recovery
 from replay.lab import replay_lab
 from replay.ledger import Ledger, read_ledger, write_ledger
+from replay.limitations import LIMITATIONS
 from replay.oracle import conservation, verify_ledger
 from replay.oracle_lab import ALL_EQUATIONS
 from replay.receipt import build_receipt
@@ -62,6 +63,21 @@ def refitted(ledger: Ledger, events: Sequence[Event], **changes: Any) -> Ledger:
     )
 
 
+# What a missing event of a kind breaks.
+DROPPED = {
+    Kind.ARRIVE: "events are in the order",
+    Kind.ADMIT: "the queue is ordered",
+    Kind.RESUME: "the queue is ordered",
+    Kind.PREEMPT: "the victim is the rule's choice",
+    Kind.SWAPPED_OUT: "bytes out",
+    Kind.RECOVERED: "bytes in",
+    Kind.FIRST_TOKEN: "generated tokens never fall",
+    Kind.COMPLETE: "generated tokens never fall",
+    Kind.FLAG_WAIT: "flags exactly when",
+    Kind.FLAG_REPEAT: "flags exactly when",
+}
+
+
 def renumbered(events: Sequence[Event]) -> Events:
     """Events whose seq has no gap again."""
     return [e._replace(seq=k) for k, e in enumerate(events)]
@@ -102,7 +118,7 @@ def drop_event(kind: Kind) -> Callable[[Events], tuple[Events, int, str]]:
 
     def mutate(events: Events) -> tuple[Events, int, str]:
         at = position(events, lambda e: e.kind == kind)
-        return renumbered([*events[:at], *events[at + 1 :]]), at, ""
+        return renumbered([*events[:at], *events[at + 1 :]]), at, DROPPED[kind]
 
     mutate.__name__ = f"drop_{kind.name.lower()}"
     return mutate
@@ -111,7 +127,14 @@ def drop_event(kind: Kind) -> Callable[[Events], tuple[Events, int, str]]:
 def duplicate_event(events: Events) -> tuple[Events, int, str]:
     """One preemption is told twice."""
     at = position(events, lambda e: e.kind == Kind.PREEMPT)
-    return renumbered([*events[: at + 1], *events[at:]]), at + 1, ""
+    return renumbered([*events[: at + 1], *events[at:]]), at + 1, "the victim is the rule's choice"
+
+
+def false_flag(events: Events) -> tuple[Events, int, str]:
+    """A request is flagged for nothing."""
+    at = position(events, lambda e: e.kind == Kind.FLAG_WAIT)
+    false = events[at]._replace(kind=Kind.FLAG_REPEAT)
+    return renumbered([*events[:at], false, *events[at:]]), at, "flags exactly when"
 
 
 def swap_victims(events: Events) -> tuple[Events, int, str]:
@@ -139,8 +162,9 @@ def change_freed_block(events: Events) -> tuple[Events, int, str]:
 
 
 def truncate(events: Events) -> tuple[Events, int, str]:
-    """The ledger stops in the middle."""
-    return events[: len(events) // 2], len(events) // 2 - 1, ""
+    """The ledger stops right before a preemption."""
+    at = position(events, lambda e: e.kind == Kind.PREEMPT)
+    return events[:at], at - 1, "the victim is the rule's choice"
 
 
 MUTATIONS = [
@@ -148,6 +172,7 @@ MUTATIONS = [
     drop_restore_bytes,
     *(drop_event(kind) for kind in Kind if kind is not Kind.CENSORED),
     duplicate_event,
+    false_flag,
     swap_victims,
     change_freed_block,
     truncate,
@@ -186,6 +211,7 @@ def test_a_header_that_names_another_policy_is_caught() -> None:
     ledger = replay(*crowd("swap"))
     header = {"columns": list(COLUMNS), "policy": {"recovery": "recompute", "victim": "rule"}}
     header |= {"profile": "lab", "rule": "lab-1", "schema": "preemption-ledger/1"}
+    header["limitations"] = list(LIMITATIONS)
     (violation,) = verify_ledger(replace(ledger, header=header))
     first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
     assert (first, True) == (violation.seq, "header names the policy" in violation.equation)

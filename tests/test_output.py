@@ -217,11 +217,12 @@ def test_force_replaces_an_output(tmp_path: Path, write: Write) -> None:
     assert ["new"] == [p.read_text() for p in tmp_path.rglob("*") if p.is_file()]
 
 
-@FORCE
-def test_an_empty_directory_may_be_filled(tmp_path: Path, *, force: bool) -> None:
-    """Nothing can be lost with it."""
+def test_an_empty_directory_is_an_existing_one(tmp_path: Path) -> None:
+    """Refused without force, like any other; with it there is nothing to lose."""
     (tmp_path / "out").mkdir()
-    write_directory(tmp_path / "out", force=force)
+    with pytest.raises(OutputExists, match="exists; choose another path or pass --force"):
+        write_directory(tmp_path / "out", force=False)
+    write_directory(tmp_path / "out", force=True)
     assert (["out"], ["a"]) == (names(tmp_path), names(tmp_path / "out"))
 
 

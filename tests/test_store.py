@@ -14,7 +14,16 @@ import duckdb
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from stored import RUNS, engine_config, lab_ledger, recorded, resealed, sealed, window
+from stored import (
+    RUNS,
+    accept_engine_ledgers,
+    engine_config,
+    lab_ledger,
+    recorded,
+    resealed,
+    sealed,
+    window,
+)
 
 from analysis import database, frames, sqlfiles, store
 from analysis.errors import AnalysisError, ContentConflict, StoreError
@@ -654,9 +663,11 @@ def test_load_keeps_earlier_paths_when_a_later_one_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2 and one line for the bad path; the good one before it is loaded and said so."""
-    path = tmp_path / "store.duckdb"
+    path, bad = tmp_path / "store.duckdb", tmp_path / "bad"
+    bad.mkdir()
+    (bad / "manifest.json").write_text("{}")
     with pytest.raises(SystemExit) as caught:
-        main(["load", str(RUNS / "base-1"), str(tmp_path / "no"), "--db", str(path)])
+        main(["load", str(RUNS / "base-1"), str(bad), "--db", str(path)])
     assert 2 == caught.value.code
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].endswith("run base-1 added")
@@ -666,8 +677,28 @@ def test_load_keeps_earlier_paths_when_a_later_one_is_refused(
         assert 1 == counts(db)["measured_runs"]
 
 
-def test_a_vllm_ledgers_scheduler_keys_are_stored() -> None:
+def test_a_path_that_is_nothing_makes_no_database(tmp_path: Path) -> None:
+    """A mistyped path leaves nothing behind, not even an empty store."""
+    with pytest.raises(SystemExit) as caught:
+        main(["load", str(RUNS / "base-1"), str(tmp_path / "no"), "--db", str(tmp_path / "db")])
+    assert 2 == caught.value.code
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_ledger_that_the_oracle_refuses_is_not_loaded() -> None:
+    """Rows of another ledger under a genuine receipt do not reach a table or a report."""
+    genuine = lab_ledger()
+    rows = [dict(row) for row in genuine.requests]
+    rows[0]["preemptions"] += 1
+    with store.connect(None) as db:
+        with pytest.raises(InputError, match="preempt verify names 1 violations"):
+            store.load_ledger(db, dataclasses.replace(genuine, requests=rows))
+        assert {0} == set(counts(db).values()) - {1}
+
+
+def test_a_vllm_ledgers_scheduler_keys_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys that only vllm-v1 reads have their columns."""
+    accept_engine_ledgers(monkeypatch)
     ledger = sealed(window(), engine_config(watermark=0.01))
     with store.connect(None) as db:
         store.load_ledger(db, ledger)

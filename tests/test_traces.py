@@ -517,7 +517,7 @@ def test_import_writes_a_workload_that_reads_back_with_the_same_hash(
         "workload_sha256": expected,
     } == json.loads(done.stdout)
     assert (
-        "60 requests, attempts: none, 743189 prompt tokens, 21759 output tokens, "
+        f"{out}: 60 requests, attempts: none, 743189 prompt tokens, 21759 output tokens, "
         f"workload_sha256 {expected}\n"
     ) == done.stderr
     assert [out.name] == [p.name for p in tmp_path.iterdir()]

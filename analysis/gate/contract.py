@@ -27,7 +27,6 @@ HARD_FIELDS = (
     "cache.block_size",
     "cache.dtype",
     "cache.enable_prefix_caching",
-    "cache.kv_bytes_per_token",
 )
 
 # Columns a slice may use, as the workload calls them, and where a measured row has them.

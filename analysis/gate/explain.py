@@ -26,6 +26,10 @@ def explain(gate: Gate) -> list[str]:
     for predicate in gate.predicates:
         able = "not decided by this version" if predicate.statistical else "decided today"
         lines.append(f"  - {printable(predicate.id)} ({able}): {_WORDS[predicate.kind](predicate)}")
+    if any(p.statistical for p in gate.predicates):
+        lines.append(
+            "  - steady (not decided by this version): the baseline's queue does not keep growing"
+        )
     if gate.boundary is not None:
         rates = ", ".join(gate.boundary.rates)
         lines.append(

@@ -168,7 +168,7 @@ class GateReport:
                 f"{PASS}: {_count(len(checks), 'check')} hold on {_count(pairs, 'pair')} of runs,"
                 f" at least {_count(requests, 'request')} each"
             )
-        more = f" (and {len(checks) - 1} more)" if len(checks) > 1 else ""
+        more = f" (and {_count(len(checks) - 1, 'more check')})" if len(checks) > 1 else ""
         return f"{self.verdict}: {printable(checks[0].id)} {checks[0].why}{more}"
 
     @property
@@ -176,10 +176,8 @@ class GateReport:
         """What to do next, None where the checks do not say."""
         if self.comparability.refused:
             return next(text for reason, text in _AFTER_REFUSAL if reason in self.reasons)
-        planned, given = self.design["pairs"], len(self.runs) // 2
-        least = max(self.design["least_pairs"], planned)
-        if "too_few_pairs" in self.reasons and given < least:
-            return f"run {_count(least - given, 'more pair')} of runs, as planned"
+        if "statistics_not_available" in self.reasons:
+            return "decide on the deterministic checks; more runs would not change this verdict yet"
         return None
 
 

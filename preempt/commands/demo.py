@@ -1,5 +1,7 @@
 """`preempt demo`: the whole pipeline on recorded data, printed short."""
 
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +10,7 @@ import click
 
 from preempt.commands import options
 from preempt.commands.options import say
+from replay.strict import printable
 
 if TYPE_CHECKING:
     from preempt.demo import Demo
@@ -59,7 +62,7 @@ def demo_command(
         recorded("configs", "demo.toml"),
         recorded("gates", GATE),
         force=force,
-        progress=lambda text: say(f"… {text}", quiet=quiet or as_json),
+        progress=lambda text: say(f"… {text}", quiet=quiet or not sys.stderr.isatty()),
     )
     if as_json:
         options.print_json(_as_json(demo))
@@ -77,11 +80,10 @@ def _as_json(demo: "Demo") -> Mapping[str, Any]:
 
 
 def _print(demo: "Demo", out: Path) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = options.console()
     table = Table(
         title=f"Modelled: {len(demo.workload)} requests of {escape(str(demo.workload.name))}",
         caption="Modelled ticks are not latency. ▲ waited too long, ✕ displaced too often.",
@@ -89,7 +91,7 @@ def _print(demo: "Demo", out: Path) -> None:
         caption_justify="left",
     )
     table.add_column("recovery")
-    for heading in ("preempted", "replay tokens", "bytes moved", "queue ticks", "▲", "✕"):
+    for heading in ("preemptions", "charged tokens", "bytes moved", "queue ticks", "▲", "✕"):
         table.add_column(heading, justify="right")
     for name, ledger in demo.ledgers.items():
         totals, fairness = ledger.receipt["totals"], ledger.receipt["fairness"]
@@ -108,10 +110,14 @@ def _print(demo: "Demo", out: Path) -> None:
         " (what-if: the lab is not vLLM's scheduler)."
     )
     console.print(f"\nGate (measured): [bold]{escape(demo.gate.sentence)}[/bold]\n")
-    console.print(f"Read {escape(str(out / 'report.md'))}, then try:", soft_wrap=True)
+    console.print(
+        f"Read {escape(printable(str(out / 'report.md'), 1000))}, then try:", soft_wrap=True
+    )
+    workload = str(out / "ledgers" / "swap" / "workload.parquet")
     for command in (
-        f"preempt sql --named worst_requests --db {out}/preempt.duckdb",
-        f"preempt replay {out}/ledgers/swap/workload.parquet --config {out}/lab.toml --out mine",
-        f"preempt gate explain {out}/gate.toml",
+        ["sql", "--named", "worst_requests", "--rows", "5", "--db", str(out / "preempt.duckdb")],
+        ["replay", workload, "--config", str(out / "lab.toml"), "--out", "mine"],
+        ["gate", "explain", str(out / "gate.toml")],
     ):
-        console.print(f"  {escape(command)}", soft_wrap=True)
+        line = shlex.join(["preempt", *command])
+        console.print(f"  {escape(printable(line, 1000))}", soft_wrap=True)

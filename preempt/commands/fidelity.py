@@ -77,7 +77,6 @@ def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> Non
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
 
     from analysis.query import Column
     from analysis.render import print_rows
@@ -86,7 +85,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         Column(name, "BIGINT" if name.endswith(("preemptions", "_ticks", "_us")) else "VARCHAR")
         for name in _SHOWN
     ]
-    print_rows(columns, [tuple(row[name] for name in _SHOWN) for row in rows], Console())
+    print_rows(columns, [tuple(row[name] for name in _SHOWN) for row in rows], options.console())
 
 
 def _total(rows: list[dict[str, Any]], name: str) -> str:

@@ -102,13 +102,12 @@ def explain_command(gate_path: Path) -> None:
     Example:
         preempt gate explain gate.toml
     """
-    from rich.console import Console
     from rich.text import Text
 
     from analysis.gate.explain import explain
     from analysis.gate.gate_file import read_gate
 
-    console = Console(highlight=False)
+    console = options.console()
     for line in explain(read_gate(gate_path)):
         console.print(Text(line))
 
@@ -170,8 +169,7 @@ def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bo
 
 
 def _print(report: "GateReport") -> None:
-    from rich.console import Console
 
     from analysis.gate.terminal import print_report
 
-    print_report(report, Console(highlight=False))
+    print_report(report, options.console())

@@ -26,7 +26,7 @@ FORMAT says what FILE is:
 
 \b
 {chr(10).join(f"  {name:<9} {importer.description}" for name, importer in FORMATS.items())}
-  {_RUN:<9} a collection run, the directory written by `preempt collect`
+  {_RUN:<9} a measured run, its directory (with manifest.json)
 
 OUT ends in .parquet, .jsonl or .json. FILE may be - (standard input), except for a run. Requests
 that cannot be replayed because they have no prompt or no output tokens are counted, and kept in
@@ -86,7 +86,7 @@ def import_command(
             result = replace(result, workload=part)
     attempts_file = _write(result, out, force=force)
     summary = _summary(result, _attempts(result))
-    say(_summary_line(summary), quiet=quiet)
+    say(f"{out}: {_summary_line(summary)}", quiet=quiet)
     if as_json:
         files = {"workload": str(out), "attempts_file": attempts_file and str(attempts_file)}
         options.print_json(summary | files)

@@ -4,11 +4,14 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from replay.strict import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MOST_CHARACTERS = 4000
 
@@ -24,6 +27,17 @@ def say(message: str, *, quiet: bool = False) -> None:
     """Tell a person one line, on standard error, whatever is in the names it holds."""
     if not quiet:
         click.echo(printable(message, MOST_CHARACTERS), err=True)
+
+
+def console(**settings: Any) -> "Console":
+    """A rich console that leaves a closed pipe to `preempt.main`, like every other output."""
+    from rich.console import Console
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return _Console(highlight=False, **settings)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

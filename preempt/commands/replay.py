@@ -1,5 +1,6 @@
 """`preempt replay` and `preempt verify`: a workload becomes a ledger, and a ledger is checked."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from preempt.commands import options
 from preempt.commands.options import say
 from replay.config import RECOVERIES
 from replay.strict import printable
+
+MOST_SHOWN = 20  # violations of one ledger, for a person
 
 
 @click.command("replay")
@@ -68,6 +71,7 @@ def replay_command(
                     host_capacity_bytes = 0 (unlimited)
         [fairness]  max_queue_ticks = 200, max_preemptions = 2
         [limits]    max_requests = 64, max_ticks = 20000
+    Rates and thresholds are per tick: scale them with tick_us.
 
     \b
     Example:
@@ -93,7 +97,8 @@ def replay_command(
         options.print_json(ledger.receipt)
     for line in _summary(ledger.receipt):
         say(line, quiet=quiet or as_json)
-    say(f"ledger in {out}; check it with: preempt verify {out}", quiet=quiet or as_json)
+    check_with = shlex.join(["preempt", "verify", "--", str(out)])
+    say(f"ledger in {out}; check it with: {check_with}", quiet=quiet or as_json)
 
 
 @click.command("verify")
@@ -124,9 +129,11 @@ def verify_command(
         ledger = read_ledger(path)
         violations = verify_ledger(ledger)
         results[str(path)] = [asdict(v) for v in violations]
-        for v in violations:
+        for v in violations[:MOST_SHOWN]:
             where = "" if v.seq is None else f"seq {v.seq}: "
             say(f"{path}: {where}{v.equation}: {v.detail}", quiet=as_json)
+        if len(violations) > MOST_SHOWN:
+            say(f"{path}: … {len(violations) - MOST_SHOWN} more, --json has all", quiet=as_json)
         verdict = f"{len(violations)} violations" if violations else "every equation holds"
         say(f"{path}: {len(ledger.events)} events, {verdict}", quiet=quiet or as_json)
     if as_json:

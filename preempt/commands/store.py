@@ -37,8 +37,8 @@ def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: 
     (.json), or a directory whose entries are ledgers or runs; other entries are left alone.
 
     Each PATH is loaded whole or not at all, so a load that was stopped can be run again: what is
-    there already is skipped, and what is there with other content is refused. A ledger whose
-    hashes do not hold is refused; preempt verify checks the rest. The database is disposable: the
+    there already is skipped, and what is there with other content is refused. A ledger
+    that preempt verify would reject is refused. The database is disposable: the
     Parquet files are the source of truth, delete it and load again at any time. It is as private
     as what was loaded; the file is made readable for its owner only.
 
@@ -50,6 +50,8 @@ def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: 
     from analysis import store
 
     loaded: list[Loaded] = []
+    for path in paths:  # before a database is made for nothing
+        store.sources(path)
     with _private_files(), _progress(paths, quiet=quiet) as notice, store.connect(database) as db:
         for path in paths:
             found = store.load_path(db, path, notice)
@@ -177,8 +179,6 @@ def _write(
     result: "Result", output_format: str, out: Path | None, max_rows: int, *, force: bool
 ) -> tuple[int, bool] | None:
     """Write the rows; of a table, how many there were and whether more exist."""
-    from rich.console import Console
-
     from analysis import render
     from replay.output import new_file
 
@@ -186,7 +186,7 @@ def _write(
         path = None if out is None else stack.enter_context(new_file(out, force=force))
         if output_format == "table":
             file = None if path is None else stack.enter_context(path.open("w", encoding="utf-8"))
-            return render.print_table(result, Console(file=file), max_rows)
+            return render.print_table(result, options.console(file=file), max_rows)
         binary = sys.stdout.buffer if path is None else stack.enter_context(path.open("wb"))
         if output_format == "parquet":
             with result.to_parquet().open("rb") as source:
@@ -211,10 +211,9 @@ def _private_files() -> Iterator[None]:
 @contextmanager
 def _progress(paths: tuple[Path, ...], *, quiet: bool) -> Iterator[Callable[[Path], None]]:
     """Say on a terminal what is being loaded, where that takes a while."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True)
+    console = options.console(stderr=True)
     if quiet or not console.is_terminal or not _takes_long(paths):
         yield lambda _: None
         return

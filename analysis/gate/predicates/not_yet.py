@@ -1,7 +1,7 @@
 """The one answer to everything that this version cannot decide: inconclusive, and why.
 
-Statistics over pairs come with a later version. Until then a predicate that needs them says so,
-and it says first what the user can do something about: the number of pairs.
+Statistics over pairs come with a later version. Until then a predicate that needs them says so
+first, because no number of pairs would change it, and then how many pairs it will need.
 """
 
 from typing import Any
@@ -19,17 +19,18 @@ def no_statistics(
     """Inconclusive result of a statistical predicate."""
     least = design.least_pairs
     unit = "window pair" if design.kind == "windows" else "pair"
+    why = NOT_AVAILABLE
+    reasons: tuple[str, ...] = ("statistics_not_available",)
     if pairs < least:
-        reason, why = "too_few_pairs", f"needs at least {count(least, unit)} of runs, {pairs} given"
-    else:
-        reason, why = "statistics_not_available", NOT_AVAILABLE
+        why += f" (it will need {count(least, unit)} of runs, {pairs} given)"
+        reasons = ("statistics_not_available", "too_few_pairs")
     return PredicateResult(
         id=predicate.id,
         kind=predicate.kind,
         verdict="inconclusive",
         why=why,
         slice=predicate.slice,
-        reasons=(reason,),
+        reasons=reasons,
         **shown,
     )
 
