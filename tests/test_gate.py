@@ -791,6 +791,15 @@ def test_the_baseline_is_shown_and_not_subtracted():
     assert "fail" == only(answer(DETERMINISTIC, base, cand), "repeat").verdict
 
 
+def test_unfinished_requests_below_the_limit_are_named():
+    """They are judged on what was seen, and a reader learns which they are."""
+    cut = {"status": "censored", "generated_tokens": 1, "num_preemptions": 0}
+    result = only(answer(DETERMINISTIC, small("base"), candidate(rows(r4=cut))), "repeat")
+    assert ("pass", 1) == (result.verdict, result.ids_total)
+    assert ["r4"] == [ref.request_id for ref in result.ids]
+    assert "1 request ended unfinished, judged on what was seen" in result.why
+
+
 @pytest.mark.parametrize("status", ["censored", "aborted", "error"])
 def test_unfinished_at_the_limit_is_inconclusive(status: str):
     """It was not preempted too often yet; one below the limit it is no question."""

@@ -1,7 +1,8 @@
 -- Grain: one row per (run_id, finding, request_id), at most most_ids of a run's finding; total
 -- counts them all, worst is the finding's greatest number of preemptions that any table shows.
 -- Findings: above (more than allowed), at_limit (not finished, every allowed preemption used),
--- not_known (no number recorded), contradicted (the events show more than the row says).
+-- unfinished (not finished, fewer: judged on what was seen), not_known (no number recorded),
+-- contradicted (the events show more than the row says).
 -- A row that names no engine takes events of any.
 -- Binds: run_ids, max_preemptions, most_ids.
 WITH
@@ -39,6 +40,10 @@ findings AS (
     SELECT run_id, request_id, seen, 'at_limit' AS finding
     FROM requests
     WHERE status IN ('censored', 'aborted', 'error') AND seen = $max_preemptions
+    UNION ALL
+    SELECT run_id, request_id, seen, 'unfinished' AS finding
+    FROM requests
+    WHERE status IN ('censored', 'aborted', 'error') AND seen < $max_preemptions
     UNION ALL
     SELECT run_id, request_id, seen, 'not_known' AS finding
     FROM requests
