@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,16 +65,19 @@ def decode(data: bytes, place: str) -> str:
         ) from exc
 
 
-def parse_json(text: str, place: str) -> Any:
+def parse_json(text: str, place: str, fields: Collection[str] = ()) -> Any:
     """Value of one JSON text; integers too long to convert come back as `Oversized`.
 
-    Floats and NaN are kept, so that the field's own rule can refuse them by name.
+    Floats and NaN are kept, so that the field's own rule can refuse them by name. A repeated key is
+    named if it is one of `fields`; other keys are data.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise InputError(place, "", "must not repeat a key", f"{len(pairs)} keys, one twice")
+            (key, _), *_ = Counter(k for k, _ in pairs).most_common(1)
+            twice = f"{key} twice" if key in fields else f"a key of {len(key)} code points twice"
+            raise InputError(place, "", "must not repeat a key", twice)
         return found
 
     try:

@@ -37,6 +37,7 @@ from replay.workload import (
 SUFFIXES = (".parquet", ".jsonl", ".json")
 MAX_LINE_BYTES = 16 * 2**20
 _HEADER = ("prefix_block_tokens", "schema")
+_KEYS = (*_HEADER, *FIELDS, "name", "provenance", "requests")
 _COLUMNS = dict.fromkeys(FIELDS, "integer") | {
     "request_id": "string",
     "tenant": "string",
@@ -114,12 +115,12 @@ def _numbered(file: BinaryIO, place: str) -> Iterator[tuple[str, Any]]:
         if len(line) > MAX_LINE_BYTES:
             raise InputError(where, "", f"must be at most {MAX_LINE_BYTES} bytes a line", "more")
         if line.strip():
-            yield where, parse_json(decode(line, where), where)
+            yield where, parse_json(decode(line, where), where, _KEYS)
 
 
 def _read_object(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
-    record = parse_json(read_text(path), place)
+    record = parse_json(read_text(path), place, _KEYS)
     if not isinstance(record, dict):
         raise InputError(place, "", "must be an object", describe(record))
     only_keys(record, (*_HEADER, "name", "provenance", "requests"), place, quote=False)

@@ -222,8 +222,14 @@ MISSING = {
 LINES: dict[str, tuple[str, str]] = MISSING | {
     "unknown key": (raw(S3CRET_key="1"), "unknown key of 10 code points; known: request_id"),
     "misspelled key": (raw(prioritty="1"), "unknown key of 9 code points; did you mean priority?"),
-    "repeated key": (GOOD[:-1] + ', "tenant": "S3CRET-x"}', "must not repeat a key"),
-    "repeated key inside": (raw(tenant='{"S3CRET": 1, "S3CRET": 1}'), "must not repeat a key"),
+    "repeated key": (
+        GOOD[:-1] + ', "tenant": "S3CRET-x"}',
+        "must not repeat a key, got tenant twice",
+    ),
+    "repeated key inside": (
+        raw(tenant='{"S3CRET": 1, "S3CRET": 1}'),
+        "a key of 6 code points twice",
+    ),
     "duplicate id": (GOOD, "request_id must be unique, already at w.jsonl:2"),
     "duplicate id in another spelling": (
         raw(request_id='"\\u00533CRET-0"'),

@@ -388,7 +388,10 @@ BAD_MOONCAKE = {
     "string": (f'"{SECRET}"'.encode(), ":1: must be an object, got a string of 9 code points"),
     "unknown key": (_mooncake_line(**{SECRET: 1}), ":1: unknown key of 9 code points; known:"),
     "prompt text": (_mooncake_line(input_text=SECRET), ":1: unknown key of 10 code points"),
-    "repeated key": (b'{"timestamp": 1, "timestamp": 1}', ":1: must not repeat a key"),
+    "repeated key": (
+        b'{"timestamp": 1, "timestamp": 1}',
+        ":1: must not repeat a key, got timestamp twice",
+    ),
     "missing timestamp": (b'{"input_length": 1}', ":1: timestamp is required, got nothing"),
     "missing hash_ids": (
         b'{"timestamp": 1, "input_length": 1, "output_length": 1}',

@@ -56,7 +56,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _record(text: str, place: str) -> dict[str, Any]:
-    record = parse_json(text, place)
+    record = parse_json(text, place, KEYS)
     if not isinstance(record, dict):
         raise InputError(place, "", "must be an object", describe(record))
     only_keys(record, KEYS, place, quote=False)
