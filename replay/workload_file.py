@@ -37,7 +37,8 @@ from replay.workload import (
 SUFFIXES = (".parquet", ".jsonl", ".json")
 MAX_LINE_BYTES = 16 * 2**20
 _HEADER = ("prefix_block_tokens", "schema")
-_KEYS = (*_HEADER, *FIELDS, "name", "provenance", "requests")
+_OBJECT = (*_HEADER, "name", "provenance", "requests")
+_KEYS = (*_OBJECT, *FIELDS)
 _COLUMNS = dict.fromkeys(FIELDS, "integer") | {
     "request_id": "string",
     "tenant": "string",
@@ -123,7 +124,7 @@ def _read_object(path: Path, limit: int, check: Check) -> Workload:
     record = parse_json(read_text(path), place, _KEYS)
     if not isinstance(record, dict):
         raise InputError(place, "", "must be an object", describe(record))
-    only_keys(record, (*_HEADER, "name", "provenance", "requests"), place, quote=False)
+    only_keys(record, _OBJECT, place, quote=False)
     chunk = parse_header(record, place)
     requests = record.get("requests")
     if not isinstance(requests, list):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workloads import contracts, lab_inputs
 
 from replay.config import RECOVERIES, Config
-from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Recovery
+from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Recovery, ledger_header
 from replay.lab import replay_lab
 from replay.ledger import Ledger, read_ledger, write_ledger
 from replay.limitations import LIMITATIONS
@@ -215,6 +215,16 @@ def test_a_header_that_names_another_policy_is_caught() -> None:
     (violation,) = verify_ledger(replace(ledger, header=header))
     first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
     assert (first, True) == (violation.seq, "header names the policy" in violation.equation)
+
+
+def test_a_wrong_label_hides_no_other_violation() -> None:
+    """A ledger whose metadata lost its limitations is still checked event by event."""
+    ledger = replay(*crowd("swap"))
+    events, seq, equation = change_freed_block(list(ledger.events))
+    stripped = replace(refitted(ledger, events), header=ledger_header(ledger.config))
+    violations = verify_ledger(stripped)
+    assert any(v.seq == seq and equation in v.equation for v in violations)
+    assert any("header names the policy" in v.equation for v in violations)
 
 
 def test_a_cleared_flag_in_the_rows_is_caught_at_its_event() -> None:

@@ -45,10 +45,8 @@ Examples:
 
 @click.command("import", help=_HELP, short_help="Public traces and collected runs to workloads.")
 @click.argument("trace_format", metavar="FORMAT", type=click.Choice([*FORMATS, _RUN]))
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path), help="Workload file."
-)
+@click.argument("file", type=options.PATH)
+@click.option("-o", "--output", "out", required=True, type=options.PATH, help="Workload file.")
 @click.option(
     "--max-requests",
     type=click.IntRange(min=1),
