@@ -5,9 +5,7 @@ cannot be what its receipt says, raises `InputError`: an id must not stand for o
 """
 
 import dataclasses
-import hashlib
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +15,14 @@ from collectors.run import Run, manifest_schema, run_workload, value_at
 from replay.canonical import canonical_json, sha256
 from replay.config import Limits, Timing
 from replay.errors import InputError, describe
-from replay.events import CODES, COLUMNS, NEVER_NULL, REQUEST_COLUMNS, binary_form
+from replay.events import (
+    COLUMN,
+    NEVER_NULL,
+    NULL,
+    event_sha256,
+    names_by_code,
+    to_frame,
+)
 from replay.ledger import Ledger
 from replay.receipt import HASHES, receipt_sha256
 from replay.requests_table import COLUMNS as REQUEST_TABLE
@@ -67,7 +72,8 @@ def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
     limits = {f.name: tables["limits"][f.name] for f in dataclasses.fields(Limits)}
     tool = receipt.get("tool")
     version = tool.get("version") if isinstance(tool, dict) else None
-    _check_limitations(receipt.get("limitations"), place)
+    _check_sentences(receipt.get("limitations"), place, "limitations")
+    _check_sentences(receipt.get("what_ifs", []), place, "what_ifs")  # the lab has none
     ledger_id, run_id = ledger_key(ledger, place)
     row: dict[str, Any] = (
         {"ledger_id": ledger_id, "run_id": run_id}
@@ -95,11 +101,12 @@ def ledger_key(ledger: Ledger, place: str) -> tuple[str, str | None]:
 def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
     """Rows of `modelled_requests` without its two keys, in workload order."""
     columns = REQUEST_TABLE | _TIMED
+    absent = [pl.lit(None).alias(c) for c in _TIMED if c not in ledger.requests.columns]
     try:
-        frame = pl.DataFrame(
-            list(ledger.requests), schema={k: _TYPES[t] for k, t in columns.items()}
+        frame = ledger.requests.with_columns(absent).select(
+            pl.col(name).cast(_TYPES[kind]) for name, kind in columns.items()
         )
-    except (pl.exceptions.PolarsError, TypeError, OverflowError) as exc:
+    except pl.exceptions.PolarsError as exc:
         raise InputError(place, "requests", "must hold the contract's types") from exc
     if frame["request_id"].to_list() != ledger.request_ids:
         raise InputError(place, "requests", "must be those of the workload, in its order" + _VERIFY)
@@ -113,25 +120,18 @@ def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
 
 def event_frame(ledger: Ledger, place: str) -> pl.DataFrame:
     """Rows of `modelled_events` without the two keys, codes and indexes as names."""
-    rows: Any = zip(*ledger.events, strict=True) if ledger.events else [[]] * len(COLUMNS)
-    try:
-        frame = pl.DataFrame(
-            [pl.Series(n, v, pl.Int64) for n, v in zip(COLUMNS, rows, strict=True)]
-        )
-    except (pl.exceptions.PolarsError, TypeError, OverflowError) as exc:
-        raise InputError(place, "events", "must hold 64-bit integers") from exc
-    _refuse_nulls(frame, NEVER_NULL, place, "events")
-    known: dict[str, list[str]] = {c: _code_names(c) for c in CODES}
-    known |= dict.fromkeys(REQUEST_COLUMNS, ledger.request_ids)
-    for column, options in known.items():
-        codes = frame[column]
-        if not codes.is_between(0, len(options) - 1).fill_null(value=True).all():
+    rows, ids = ledger.events, ledger.request_ids
+    for name in NEVER_NULL:
+        nulls = int((rows[:, COLUMN[name]] == NULL).sum())
+        if nulls:
+            raise InputError(place, f"events.{name}", "must not be null", f"{nulls} nulls")
+    for name, options in names_by_code(ids).items():
+        codes = rows[:, COLUMN[name]]
+        known = (codes == NULL) | ((codes >= 0) & (codes < len(options)))
+        if not known.all():
             rule = "must be a name that the workload or the contract knows"
-            raise InputError(place, f"events.{column}", rule + _VERIFY)
-    return frame.with_columns(
-        pl.Series(options, dtype=pl.String).gather(frame[column]).alias(column)
-        for column, options in known.items()
-    )
+            raise InputError(place, f"events.{name}", rule + _VERIFY)
+    return to_frame(rows, ids)
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -194,11 +194,6 @@ def _instant(text: str, place: str) -> str:
     return f"{whole}.{fraction[:6] or '0'}"
 
 
-def _code_names(column: str) -> list[str]:
-    codes = CODES[column]
-    return [codes(k).name.lower() for k in range(len(codes))]
-
-
 def _totals(found: Any, place: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(place, "receipt.totals", "must be an object", describe(found))
@@ -215,10 +210,10 @@ def _totals(found: Any, place: str) -> dict[str, Any]:
     return row | {f"modelled_{_FRACTION}": None if value is None else float(value)}
 
 
-def _check_limitations(found: Any, place: str) -> None:
+def _check_sentences(found: Any, place: str, name: str) -> None:
     if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
         rule = "must be a list of sentences"
-        raise InputError(place, "receipt.limitations", rule, describe(found))
+        raise InputError(place, f"receipt.{name}", rule, describe(found))
 
 
 def _check_hashes(ledger: Ledger, place: str) -> None:
@@ -236,22 +231,12 @@ def _check_hashes(ledger: Ledger, place: str) -> None:
         "receipt_sha256": own,
         "workload_sha256": workload.sha256,
         "input_sha256": ledger.config.input_sha256(workload.sha256),
-        "event_sha256": _event_sha256(ledger, place),
+        "event_sha256": event_sha256(ledger.events, ledger.config),
     }
     for name, value in expected.items():
         if receipt[name] != value:
             rule = f"must be the hash of what the ledger holds, {value}"
             raise InputError(place, f"receipt.{name}", rule + _VERIFY, receipt[name])
-
-
-def _event_sha256(ledger: Ledger, place: str) -> str:
-    digest = hashlib.sha256()
-    try:
-        for record in binary_form(ledger.events, ledger.config):
-            digest.update(record)
-    except struct.error as exc:
-        raise InputError(place, "events", "must hold 64-bit integers") from exc
-    return digest.hexdigest()
 
 
 def _refuse_nulls(frame: pl.DataFrame, columns: Any, place: str, table: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.markdown import escape, table
 from analysis.report_data import ReportData, Row
 from replay.limitations import LIMITATIONS
-from replay.receipt import TIE_RULE, VICTIM_RULES
+from replay.receipt import TIE_RULE, victim_rule
 
 MOST_REQUESTS = 25
 _SENTENCE = 2000  # characters of text that is not one name
@@ -216,7 +216,7 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
         ),
         [
             (
-                r["recovery"],
+                f"{r['recovery']} (what-if)" if r["what_ifs"] else r["recovery"],
                 r["run_id"],
                 r["modelled_requests"],
                 f"{r['modelled_completions']} / {r['modelled_censored']}",
@@ -241,12 +241,15 @@ def _ledgers(ledgers: Sequence[Row]) -> Iterator[str]:
     yield ""
     for rules in dict.fromkeys(_rules(r) for r in ledgers):
         yield f"- {rules}"
+    what_ifs = (f"{r['recovery']}: {text}" for r in ledgers for text in r["what_ifs"] or ())
+    for sentence in dict.fromkeys(what_ifs):
+        yield f"- **{escape(sentence, _SENTENCE)}**"
     yield ""
 
 
 def _rules(ledger: Row) -> str:
     """What was declared, in one line; equal for the policies of one comparison."""
-    victim = VICTIM_RULES.get((ledger["rule"], ledger["victim"]), ledger["victim"])
+    victim = victim_rule(ledger["profile"], ledger["victim"], ledger["scheduling_policy"])
     room = ledger["host_capacity_bytes"]
     return escape(
         f"profile {ledger['profile']}, rule {ledger['rule']}; {ledger['capacity_blocks']:,} blocks"

@@ -26,6 +26,7 @@ VIEWS = (
     "join_differences",
     "joined_requests",
     "limitations",
+    "what_ifs",
     "flagged_requests",
     "preemption_costs",
     "run_status_counts",

@@ -22,7 +22,7 @@ from collectors.run import Run, read_run
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
 from replay.ledger import Ledger, read_ledger
-from replay.oracle import verify_ledger
+from replay.oracle.verify import verify_ledger
 from replay.strict import check_schema, choice, identifier, parse_json, printable, read_text, table
 
 if TYPE_CHECKING:

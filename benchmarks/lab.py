@@ -24,9 +24,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from lab_reference import reference_events  # noqa: E402
 from workloads import contracts  # noqa: E402
 
-from replay.events import Kind  # noqa: E402
+from replay.events import Kind, to_rows  # noqa: E402
 from replay.lab import replay_lab  # noqa: E402
-from replay.oracle import conservation  # noqa: E402
+from replay.oracle.verify import conservation  # noqa: E402
 from replay.run import replay  # noqa: E402
 
 REPEATS = 7
@@ -63,6 +63,7 @@ def measure(requests: int, output_tokens: int) -> dict[str, Any]:
     raw = inputs(requests, output_tokens)
     workload, config = contracts(*raw)
     events = replay_lab(workload, config)
+    rows = to_rows(events)
     lab = milliseconds(lambda: replay_lab(workload, config))
     return {
         "requests": requests,
@@ -72,7 +73,7 @@ def measure(requests: int, output_tokens: int) -> dict[str, Any]:
         "lab_ms": round(lab, 3),
         "plain_over_lab": round(milliseconds(lambda: reference_events(*raw)) / lab, 1),
         "oracle_over_lab": round(
-            milliseconds(lambda: conservation(workload, config, events)) / lab, 1
+            milliseconds(lambda: conservation(workload, config, rows)) / lab, 1
         ),
         "whole_ledger_over_lab": round(milliseconds(lambda: replay(workload, config)) / lab, 1),
     }

@@ -33,6 +33,7 @@ from replay.workload import FIELDS, Workload, parse_requests, window
 from replay.workload_file import read_workload
 
 __all__ = [
+    "ARRIVALS",
     "DIRECTORIES",
     "EVENT_KINDS",
     "KINDS",
@@ -47,7 +48,9 @@ __all__ = [
     "TABLES",
     "Run",
     "check_manifest",
+    "engine_of",
     "frame_schema",
+    "has_arrive_events",
     "manifest_schema",
     "read_run",
     "run_workload",
@@ -55,6 +58,7 @@ __all__ = [
 ]
 
 MAX_ROWS = 10_000_000
+ARRIVALS = ("time", "steps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +106,39 @@ def read_run(path: Path, max_rows: int = MAX_ROWS) -> Run:
     )
 
 
-def run_workload(run: Run, start: int = 0, count: int | None = None) -> Workload:
-    """Requests `start` to `start + count` of what the run was offered, the first arriving at 0.
+def run_workload(
+    run: Run,
+    start: int = 0,
+    count: int | None = None,
+    *,
+    arrivals: str = "time",
+    engine: int | None = None,
+) -> Workload:
+    """Requests `start` to `start + count` of a run, the first of a window arriving at 0.
 
-    Where no offered workload was kept, it is made from the measured requests that generated
-    something; the others are counted in the provenance. A window that leaves the run is refused.
+    By `time`: what the run was offered; where no offered workload was kept, the measured requests
+    that generated something. `engine` keeps one data-parallel engine's, None keeps all.
+
+    By `steps`: what reached one engine (`engine_of`), `arrival_us` being the step that could first
+    schedule the request, as its arrive event says (with `tick_us` 1 a tick is a step), and
+    `output_tokens` what it generated. The whole run keeps the engine's own numbers of steps. Within
+    a step requests are in the order of their arrive events; under the priority scheduler by
+    `engine_arrival_us`, which it compares, where all have one.
+
+    Requests that make no row are counted in the provenance. A window that leaves the run is
+    refused.
     """
-    whole, dropped = (run.offered, {}) if run.offered is not None else _measured(run)
+    by_steps = arrivals == "steps"
+    if by_steps:
+        engine = engine_of(run, engine)
+        whole, dropped = _stepped(run, engine)
+    elif run.offered is not None:
+        whole, dropped = _on_engine(run, run.offered, engine), {}
+    else:
+        whole, dropped = _measured(run, engine)
     part = window(whole, start, count, str(run.path))
+    if by_steps and len(part) == len(whole):
+        part = replace(part, requests=whole.requests)  # not moved: a tick stays its step
     found = part.provenance or {}
     provenance = {
         "source": "run",
@@ -117,8 +146,31 @@ def run_workload(run: Run, start: int = 0, count: int | None = None) -> Workload
         "window": found["window"],
         "engine_version": run.manifest["engine"]["version"],
     }
+    if engine is not None:
+        provenance["engine"] = engine
+    if by_steps:
+        provenance["arrivals"] = arrivals
     name = f"{run.run_id}[{start}:{start + len(part)}]"
     return replace(part, name=name, provenance=provenance | dropped)
+
+
+def engine_of(run: Run, engine: int | None) -> int:
+    """Data-parallel engine to replay: the run's only one, or the one asked for.
+
+    Each has its own steps and blocks, so one of several has to be chosen.
+    """
+    seen = pl.concat([run.events["engine"], run.requests["engine"]]).drop_nulls().unique().sort()
+    engines: list[int] = seen.to_list() or [0]
+    chosen = engines[0] if engine is None and len(engines) == 1 else engine
+    if chosen is None or chosen not in engines:
+        rule = f"must be one of {', '.join(map(str, engines))} (--engine chooses)"
+        raise InputError(str(run.path), "engine", rule, "none" if chosen is None else str(chosen))
+    return chosen
+
+
+def has_arrive_events(run: Run, engine: int) -> bool:
+    """Whether the steps in which requests reached this engine were recorded."""
+    return not _arrived(run, engine).is_empty()
 
 
 def _offered(path: Path, manifest: Mapping[str, Any], max_requests: int) -> Workload | None:
@@ -133,20 +185,68 @@ def _offered(path: Path, manifest: Mapping[str, Any], max_requests: int) -> Work
     return offered
 
 
-def _measured(run: Run) -> tuple[Workload, dict[str, Any]]:
+def _on_engine(run: Run, offered: Workload, engine: int | None) -> Workload:
+    """What of the offered workload reached this engine."""
+    if engine is None:
+        return offered
+    ids = set(run.requests.filter(pl.col("engine") == engine)["request_id"])
+    return replace(offered, requests=tuple(r for r in offered.requests if r.request_id in ids))
+
+
+def _measured(run: Run, engine: int | None) -> tuple[Workload, dict[str, Any]]:
     """Workload of the measured rows, and what of it goes into the provenance."""
-    chunk = value_at(run.manifest, "workload.prefix_block_tokens")
-    # A request that the end of the run cut off would have gone on to its limit.
+    rows = run.requests if engine is None else run.requests.filter(pl.col("engine") == engine)
+    output = pl.when(pl.col("generated_tokens") >= 1).then(_until_the_end())
+    workload, no_output = _workload(run, rows.with_columns(output_tokens=output))
+    return workload, {"dropped": {"no_output": no_output}}
+
+
+def _stepped(run: Run, engine: int) -> tuple[Workload, dict[str, Any]]:
+    """Workload of one engine's arrive events, and what of it goes into the provenance."""
+    arrived = _arrived(run, engine)
+    if arrived.is_empty():
+        rule = "must hold arrive events for arrivals in steps (--arrivals time takes the clock's)"
+        raise InputError(str(run.path), "events", rule, f"none of engine {engine}")
+    rows = run.requests.filter(pl.col("engine").fill_null(engine) == engine)
+    finished = run.events.filter((pl.col("kind") == "finish") & (pl.col("engine") == engine))
+    finished = finished.select("request_id", finished="generated_tokens")
+    finished = finished.unique("request_id", keep="last")
+    found = (
+        rows.drop("arrival_us")
+        .join(arrived.select("request_id", "seq", arrival_us="step"), on="request_id")
+        .join(finished, on="request_id", how="left")
+        .with_columns(output_tokens=pl.coalesce("finished", _until_the_end()))
+    )
+    exact = value_at(run.manifest, "scheduler.scheduling_policy") == "priority"
+    exact = exact and not found["engine_arrival_us"].null_count()
+    order = ["arrival_us", *(["engine_arrival_us"] if exact else []), "seq"]
+    workload, no_output = _workload(run, found.sort(order))
+    unseen = rows.height - found["request_id"].n_unique()
+    unknown = arrived.height - found.height
+    dropped = {"no_output": no_output, "no_arrival": unseen, "no_request_row": unknown}
+    return workload, {"dropped": dropped}
+
+
+def _arrived(run: Run, engine: int) -> pl.DataFrame:
+    return run.events.filter((pl.col("kind") == "arrive") & (pl.col("engine") == engine))
+
+
+def _until_the_end() -> pl.Expr:
+    """What a request generated; one that the end of the run cut off would have gone on."""
     cut_off = (pl.col("status") == "censored") & (pl.col("max_tokens") >= 1)
-    output = pl.when(cut_off).then("max_tokens").otherwise("generated_tokens")
-    usable = run.requests.filter(pl.col("generated_tokens") >= 1).with_columns(output_tokens=output)
+    return pl.when(cut_off).then("max_tokens").otherwise("generated_tokens")
+
+
+def _workload(run: Run, rows: pl.DataFrame) -> tuple[Workload, int]:
+    """Rows with `output_tokens` as a workload, and how many had no output."""
+    chunk = value_at(run.manifest, "workload.prefix_block_tokens")
+    usable = rows.filter(pl.col("output_tokens") >= 1)
     if chunk is None:
         usable = usable.with_columns(prefix_blocks=None)
     place = str(run.path)
-    rows = (
+    records = (
         (f"{place}: request {k}", row)
         for k, row in enumerate(usable.select(FIELDS).iter_rows(named=True))
     )
-    requests = parse_requests(rows, chunk, place, MAX_ROWS)
-    no_output = run.requests.height - usable.height
-    return Workload(requests, chunk), {"dropped": {"no_output": no_output}}
+    requests = parse_requests(records, chunk, place, MAX_ROWS)
+    return Workload(requests, chunk), rows.height - usable.height

@@ -5,7 +5,6 @@ of range raise `InputError` naming the table and key.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
+from replay.rules import assumed_rule, check_option, defaults_of, release_of
 from replay.strict import (
     MAX_SAFE_INTEGER,
     boolean,
@@ -22,6 +22,7 @@ from replay.strict import (
     read_toml,
     table,
 )
+from replay.victims import PROFILE_VICTIMS, VICTIMS
 
 RECOVERIES = ("recompute", "swap", "adaptive")
 PROFILES = ("lab", "vllm-v1")
@@ -90,23 +91,30 @@ class Timing:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything a replay reads besides the workload."""
+    """Everything a replay reads besides the workload.
+
+    `assumed_from` names the checked rule that stands in where nobody checked `engine.rule`. It is
+    no key of the file and in no hash.
+    """
 
     engine: Engine
     policy: Policy
     fairness: Fairness
     limits: Limits
     timing: Timing | None = None
+    assumed_from: str | None = None
 
     def with_policy(self, recovery: str | None, victim: str | None) -> "Config":
         """Return the same inputs under another choice; None keeps what is there."""
         chosen = {k: v for k, v in (("recovery", recovery), ("victim", victim)) if v is not None}
-        return replace(self, policy=_policy(dataclasses.asdict(self.policy) | chosen, "options"))
+        keys = dataclasses.asdict(self.policy) | chosen
+        return replace(self, policy=_policy(keys, "options", self.engine.profile))
 
     def tables(self) -> dict[str, Any]:
         """Nested tables with every key the profile reads, as TOML and hashes see them."""
         keys = ENGINE_KEYS[self.engine.profile]
         tables = dataclasses.asdict(self)
+        del tables["assumed_from"]
         tables["engine"] = {k: tables["engine"][k] for k in keys}
         if self.engine.profile == "lab":
             del tables["timing"]
@@ -131,7 +139,10 @@ class Config:
 
 @dataclass(frozen=True)
 class _Profile:
-    """What one profile accepts: engine keys with their defaults (`...`: required) and limits."""
+    """What one profile accepts: engine keys with their defaults (`...`: required) and limits.
+
+    A key whose default is None has the default of the release that the rule names.
+    """
 
     engine: Mapping[str, Any]
     limits: Limits
@@ -154,17 +165,17 @@ _PROFILES = {
             "max_model_len": ...,
             "scheduling_policy": "fcfs",
             "enable_chunked_prefill": True,
-            "scheduler_reserve_full_isl": True,
-            "watermark": 0.0,
+            "scheduler_reserve_full_isl": None,
+            "watermark": None,
             "long_prefill_token_threshold": 0,
             "enable_prefix_caching": True,
-            "async_scheduling": True,
+            "async_scheduling": None,
         },
         Limits(max_requests=10_000_000, max_ticks=1_000_000_000),
     ),
 }
 ENGINE_KEYS = {name: tuple(profile.engine) for name, profile in _PROFILES.items()}
-RULES = {"lab": re.compile(r"lab-1"), "vllm-v1": re.compile(r"vllm-[0-9]+\.[0-9]+\.[0-9]+")}
+_RULE_FORMS = {"lab": "lab-1", "vllm-v1": "vllm-X.Y.Z"}
 _MINIMA = {
     "long_prefill_token_threshold": 0,
     "host_capacity_bytes": 0,
@@ -173,14 +184,21 @@ _MINIMA = {
 }
 
 
-def read_config(path: Path) -> Config:
-    """Configuration of a TOML file."""
-    return parse_config(read_toml(path), str(path))
+_TABLES = ("engine", "policy", "fairness", "limits", "timing")
 
 
-def parse_config(tables: Mapping[str, Any], place: str) -> Config:
-    """Check nested tables against every rule of their keys."""
-    only_keys(tables, [f.name for f in dataclasses.fields(Config)], place, quote=True)
+def read_config(path: Path, *, assume: bool = False) -> Config:
+    """Configuration of a TOML file; `assume` as in `parse_config`."""
+    return parse_config(read_toml(path), str(path), assume=assume)
+
+
+def parse_config(tables: Mapping[str, Any], place: str, *, assume: bool = False) -> Config:
+    """Check nested tables against every rule of their keys.
+
+    An `engine.rule` that nobody checked is refused, unless `assume` lets the nearest checked one
+    stand in for it (`Config.assumed_from`).
+    """
+    only_keys(tables, _TABLES, place, quote=True)
     found = {name: table(tables.get(name, {}), place, name) for name in tables}
     raw_engine = found.get("engine")
     if raw_engine is None or "profile" not in raw_engine:
@@ -188,12 +206,14 @@ def parse_config(tables: Mapping[str, Any], place: str) -> Config:
     name = choice(raw_engine["profile"], place, "engine.profile", PROFILES)
     profile = _PROFILES[name]
     timing = _timing(found["timing"], place, name) if "timing" in found else None
+    engine = _engine(raw_engine, place, name, timed=timing is not None)
     config = Config(
-        engine=_engine(raw_engine, place, name, timed=timing is not None),
-        policy=_policy(found.get("policy", {}), place),
+        engine=engine,
+        policy=_policy(found.get("policy", {}), place, name),
         fairness=Fairness(**_integers(found.get("fairness", {}), Fairness, place, "fairness")),
         limits=_limits(found.get("limits", {}), place, profile),
         timing=timing,
+        assumed_from=assumed_rule(engine.rule, place, assume=assume),
     )
     _check_products(config, place)
     return config
@@ -209,30 +229,48 @@ def _engine(raw: Mapping[str, Any], place: str, name: str, *, timed: bool) -> En
     for key, default in known.items():
         if default is ... and key not in raw:
             raise InputError(place, f"engine.{key}", f"is required for profile {name}", "nothing")
-    values = {key: default for key, default in known.items() if default is not ...}
+    given = {}
     for key, value in raw.items():
         check: _Check = _ENGINE_CHECKS.get(key, _whole)
-        values[key] = check(value, place, f"engine.{key}")
-    if not RULES[name].fullmatch(values["rule"]):
-        form = RULES[name].pattern.replace("\\", "")
-        rule = f"must be of the form {form} for profile {name}"
-        raise InputError(place, "engine.rule", rule, describe(values["rule"]))
-    if timed:
-        if "tick_us" in raw:
-            raise InputError(place, "engine.tick_us", "must be left out when [timing] is given")
-        values["tick_us"] = None
-    return Engine(**values)
+        given[key] = check(value, place, f"engine.{key}")
+    if timed and "tick_us" in given:
+        raise InputError(place, "engine.tick_us", "must be left out when [timing] is given")
+    values = {key: default for key, default in known.items() if default is not ...} | given
+    for key, default in _release_defaults(values["rule"], given, place, name).items():
+        values[key] = given.get(key, default)
+    return Engine(**(values | {"tick_us": None} if timed else values))
 
 
-def _policy(raw: Mapping[str, Any], place: str) -> Policy:
+def _release_defaults(
+    rule: str, given: Mapping[str, Any], place: str, profile: str
+) -> Mapping[str, Any]:
+    """Defaults that depend on the rule's release; refuses an option that release does not have."""
+    release = release_of(rule)
+    if (rule != "lab-1") if profile == "lab" else (release is None):
+        form = f"must be of the form {_RULE_FORMS[profile]} for profile {profile}"
+        raise InputError(place, "engine.rule", form, describe(rule))
+    for key, value in given.items():
+        check_option(rule, key, value, place)
+    return {} if release is None else defaults_of(release)
+
+
+def _policy(raw: Mapping[str, Any], place: str, profile: str) -> Policy:
     names = {k: raw[k] for k in ("recovery", "victim") if k in raw}
     numbers = {k: v for k, v in raw.items() if k not in names}
     values: dict[str, Any] = _integers(numbers, Policy, place, "policy") | names
     if "recovery" in names:
         choice(names["recovery"], place, "policy.recovery", RECOVERIES)
     if "victim" in names:
-        choice(names["victim"], place, "policy.victim", ("rule",))
+        _check_victim(names["victim"], place, profile)
     return Policy(**values)
+
+
+def _check_victim(victim: object, place: str, profile: str) -> None:
+    if victim in VICTIMS and victim not in PROFILE_VICTIMS[profile]:
+        owner = next(p for p in PROFILES if victim in PROFILE_VICTIMS[p])
+        rule = f"{victim} belongs to profile {owner}, not {profile}"
+        raise InputError(place, "policy.victim", rule)
+    choice(victim, place, "policy.victim", PROFILE_VICTIMS[profile])
 
 
 def _limits(raw: Mapping[str, Any], place: str, profile: _Profile) -> Limits:

@@ -1,15 +1,32 @@
-"""The event contract: 33 columns, their codes and the binary form that is hashed (SPEC §7)."""
+"""The event contract: 33 columns, their codes and the binary form that is hashed (SPEC §7).
 
+A ledger's events are one integer array, a row per event, whose memory is the binary form; an
+`Event` is one row by name, for code that looks at events one by one.
+"""
+
+import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from replay.canonical import canonical_json, canonical_line
 from replay.config import Config
+from replay.limitations import labels
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA = "preemption-ledger/1"
 NULL = -(2**63)
+UNKNOWN = -1  # code of a name no workload or code table knows
+
+# Events in rows: shape (events, 33), C-contiguous little-endian int64, columns in the order of
+# `COLUMNS`, requests as indexes, names as codes, absent as NULL.
+Rows: TypeAlias = NDArray[np.int64]
 
 
 class Kind(IntEnum):
@@ -87,6 +104,7 @@ class Event(NamedTuple):
 
 
 COLUMNS = Event._fields
+COLUMN = {name: k for k, name in enumerate(COLUMNS)}  # place of a column in a row
 CODES: dict[str, type[IntEnum]] = {
     "kind": Kind,
     "recovery": Recovery,
@@ -94,7 +112,25 @@ CODES: dict[str, type[IntEnum]] = {
 }
 REQUEST_COLUMNS = ("request_id", "requester_id")
 NEVER_NULL = tuple(name for name, kind in Event.__annotations__.items() if kind is int)
+_TYPE = np.dtype("<i8")
 _RECORD = struct.Struct(f"<{len(COLUMNS)}q")
+_CHUNK_ROWS = 4096  # about 1 MiB
+
+
+def to_rows(events: Sequence[Event]) -> Rows:
+    """Rows of events; a value beyond 64 bits raises `OverflowError`."""
+    try:
+        records = [_RECORD.pack(*[NULL if v is None else v for v in event]) for event in events]
+    except struct.error as exc:
+        raise OverflowError("an event holds a value that is no 64-bit integer") from exc
+    return np.frombuffer(bytearray().join(records), _TYPE).reshape(len(events), len(COLUMNS))
+
+
+def to_events(rows: Rows) -> list[Event]:
+    """Events of rows: plain integers, None where a row holds NULL."""
+    values = rows.astype(object)
+    values[rows == NULL] = None
+    return [Event._make(row) for row in values.tolist()]
 
 
 def ledger_header(config: Config) -> dict[str, Any]:
@@ -108,11 +144,24 @@ def ledger_header(config: Config) -> dict[str, Any]:
     }
 
 
-def binary_form(events: Iterable[Event], config: Config) -> Iterator[bytes]:
-    """What `event_sha256` covers: the header line, then a fixed-width record per event."""
+def export_header(config: Config) -> dict[str, Any]:
+    """`ledger_header` with what every export must say besides; Parquet metadata holds it too."""
+    return ledger_header(config) | labels(config)
+
+
+def binary_form(rows: Rows, config: Config) -> Iterator[bytes]:
+    """What `event_sha256` covers: the header line, then all records, some at a time."""
     yield canonical_json(ledger_header(config)) + b"\n"
-    for event in events:
-        yield _RECORD.pack(*[NULL if v is None else v for v in event])
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        yield rows[start : start + _CHUNK_ROWS].astype(_TYPE, copy=False).tobytes()
+
+
+def event_sha256(rows: Rows, config: Config) -> str:
+    """Hash of the binary form."""
+    digest = hashlib.sha256()
+    for part in binary_form(rows, config):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def named(event: Event, request_ids: Sequence[str]) -> dict[str, Any]:
@@ -127,10 +176,51 @@ def named(event: Event, request_ids: Sequence[str]) -> dict[str, Any]:
     return row
 
 
-def json_lines(
-    events: Iterable[Event], config: Config, request_ids: Sequence[str], limitations: Sequence[str]
-) -> Iterator[bytes]:
+def json_lines(rows: Rows, config: Config, request_ids: Sequence[str]) -> Iterator[bytes]:
     """`events.jsonl`: header line with the limitations, then canonical JSON per event."""
-    yield canonical_line({**ledger_header(config), "limitations": list(limitations)})
-    for event in events:
-        yield canonical_line(named(event, request_ids))
+    yield canonical_line(export_header(config))
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        for event in to_events(rows[start : start + _CHUNK_ROWS]):
+            yield canonical_line(named(event, request_ids))
+
+
+def names_by_code(request_ids: Sequence[str]) -> dict[str, Sequence[str]]:
+    """For each column of names, the names by the code or index that rows hold."""
+    codes = {column: [c.name.lower() for c in kind] for column, kind in CODES.items()}
+    return codes | dict.fromkeys(REQUEST_COLUMNS, request_ids)
+
+
+def to_frame(rows: Rows, request_ids: Sequence[str]) -> "pl.DataFrame":
+    """Rows as `events.parquet` holds them: names for codes and indexes, null for NULL.
+
+    Every code and index must be a known one.
+    """
+    import polars as pl
+
+    names = {c: pl.Series(v, dtype=pl.String) for c, v in names_by_code(request_ids).items()}
+    columns = []
+    for place, name in enumerate(COLUMNS):
+        values = np.ascontiguousarray(rows[:, place])
+        column, absent = pl.Series(name, values, pl.Int64), values == NULL
+        if absent.any():
+            column = column.set(pl.Series(absent), None)
+        columns.append(names[name].gather(column).alias(name) if name in names else column)
+    return pl.DataFrame(columns)
+
+
+def from_frame(frame: "pl.DataFrame", request_ids: Sequence[str]) -> Rows:
+    """Rows of a frame of 64-bit integers and names; a name nobody knows becomes `UNKNOWN`."""
+    import polars as pl
+
+    names = names_by_code(request_ids)
+    rows = np.empty((frame.height, len(COLUMNS)), _TYPE)
+    for place, name in enumerate(COLUMNS):
+        column = frame[name]
+        if name in names:
+            # Nulls take the default too, and are put back below.
+            codes = column.replace_strict(
+                names[name], range(len(names[name])), default=UNKNOWN, return_dtype=pl.Int64
+            )
+            column = codes.set(column.is_null(), None)
+        rows[:, place] = column.cast(pl.Int64).fill_null(NULL).to_numpy()
+    return rows

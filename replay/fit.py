@@ -1,6 +1,5 @@
 """What a replay refuses before it allocates anything: too many, too large, too late."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from replay.config import Config
@@ -22,10 +21,13 @@ def check_limits(workload: Workload, config: Config, place: str) -> None:
 def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
     """What this configuration asks of each request: to arrive in time, and to fit the pool.
 
-    The check raises `InputError` at the place it is given; a reader gives the line.
+    The check raises `InputError` at the place it is given; a reader gives the line. So does asking
+    for it with a configuration that no replay can follow.
     """
-    engine, limits, tick_us = config.engine, config.limits, config.engine.tick_us or 1
-    fits = _FITS[engine.profile]
+    if config.timing is not None:
+        rule = "is not replayed by this release: leave it out and give engine.tick_us"
+        raise InputError("configuration", "[timing]", rule)
+    limits, tick_us, most = config.limits, config.engine.tick_us or 1, _most_tokens(config)
 
     def check(request: Request, place: str) -> None:
         tick = request.arrival_us // tick_us
@@ -35,40 +37,45 @@ def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
                 f" a larger engine.tick_us, now {tick_us}, covers more time)"
             )
             raise InputError(place, "arrival_us", rule, f"{request.arrival_us} (tick {tick})")
-        if not keep_oversize and not fits(request, config):
-            rule = (
-                f"must fit {engine.capacity_blocks} blocks of {engine.block_size} tokens"
-                " (--on-oversize drop leaves such requests out)"
-            )
-            tokens = request.prompt_tokens + request.output_tokens
-            raise InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))
+        if not keep_oversize and request.prompt_tokens + request.output_tokens > most:
+            raise _oversize(request, config, place)
 
     return check
 
 
 def drop_oversize(workload: Workload, config: Config, place: str) -> tuple[Workload, list[str]]:
     """Leave out what could never fit; gives the rest and the ids left out."""
-    fits = _FITS[config.engine.profile]
-    wrong = {k for k, r in enumerate(workload.requests) if not fits(r, config)}
-    kept = tuple(r for k, r in enumerate(workload.requests) if k not in wrong)
-    ids = [r.request_id for k, r in enumerate(workload.requests) if k in wrong]
-    if not kept:
-        raise InputError(place, "", "must hold a request that fits", f"{len(ids)} that cannot")
+    most = _most_tokens(config)
+    large = [r.prompt_tokens + r.output_tokens > most for r in workload.requests]
+    ids = [r.request_id for r, wrong in zip(workload.requests, large, strict=True) if wrong]
     if not ids:
         return workload, ids
+    kept = tuple(r for r, wrong in zip(workload.requests, large, strict=True) if not wrong)
+    if not kept:
+        raise InputError(place, "", "must hold a request that fits", f"{len(ids)} that cannot")
     note = dict(workload.provenance or {}) | {"oversize_dropped": len(ids)}
     return replace(workload, requests=kept, provenance=note), ids
 
 
-def _fits_lab(request: Request, config: Config) -> bool:
+def _bounds(config: Config) -> list[tuple[int, str]]:
+    """Most tokens (prompt and output) a request may come to, and the rule that says so."""
+    engine = config.engine
+    pool = engine.capacity_blocks * engine.block_size
+    fit = f"must fit {engine.capacity_blocks} blocks of {engine.block_size} tokens"
+    if engine.max_model_len is None:
+        return [(pool, fit)]
+    return [
+        (engine.max_model_len, f"must be at most engine.max_model_len, {engine.max_model_len}"),
+        (pool + 1, f"{fit}, engine.capacity_blocks, without the last token, which needs no KV"),
+    ]
+
+
+def _most_tokens(config: Config) -> int:
+    return min(most for most, _ in _bounds(config))
+
+
+def _oversize(request: Request, config: Config, place: str) -> InputError:
     tokens = request.prompt_tokens + request.output_tokens
-    return -(-tokens // config.engine.block_size) <= config.engine.capacity_blocks
-
-
-def _fits_vllm(request: Request, config: Config) -> bool:
-    engine, tokens = config.engine, request.prompt_tokens + request.output_tokens
-    blocks = -(-(tokens - 1) // engine.block_size)  # the last token needs no KV
-    return blocks <= engine.capacity_blocks and tokens <= (engine.max_model_len or 0)
-
-
-_FITS: dict[str, Callable[[Request, Config], bool]] = {"lab": _fits_lab, "vllm-v1": _fits_vllm}
+    rule = next(rule for most, rule in _bounds(config) if tokens > most)
+    rule += " (--on-oversize drop leaves such requests out)"
+    return InputError(place, "prompt_tokens + output_tokens", rule, str(tokens))

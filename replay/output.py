@@ -52,6 +52,14 @@ def new_file(path: Path, *, force: bool, mode: int = 0o666) -> Iterator[Path]:
         _sync(path.parent)
 
 
+def check_new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> None:
+    """Refuse before long work what `new_directory` would refuse after it; writes nothing."""
+    above = next((p for p in path.parents if p.exists()), None)
+    if above is not None and not above.is_dir():
+        raise OutputExists(f"{path.parent}: cannot be created: {above} is not a directory")
+    _check_directory(path, force=force, owned=frozenset(owned))
+
+
 @contextmanager
 def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[Path]:
     """A temporary directory to fill; becomes `path` when the block ends without an error.

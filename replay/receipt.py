@@ -1,36 +1,63 @@
 """The receipt: what was replayed under which rule, what it came to, and the hashes that say so."""
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from replay.canonical import canonical_json, sha256
-from replay.config import Config
-from replay.events import Event, Kind, Recovery, binary_form
-from replay.limitations import LIMITATIONS
+from replay.config import ENGINE_KEYS, Config, Engine
+from replay.events import COLUMN, Kind, Rows, event_sha256
+from replay.limitations import labels
+from replay.totals import totals
 from replay.version import __version__
 from replay.workload import Workload
 
 SCHEMA = "preemption-receipt/1"
 HASHES = ("workload_sha256", "input_sha256", "event_sha256", "receipt_sha256")
-VICTIM_RULES = {
-    ("lab-1", "rule"): "greatest (priority, arrival tick, request_id as UTF-8) among the running",
+# By profile, then by the policy's name for the victim; `rule` of vllm-v1 by scheduling policy.
+_VICTIM_RULES = {
+    "lab": {
+        "rule": "greatest (priority, arrival tick, request_id as UTF-8) among the running",
+    },
+    "vllm-v1": {
+        "fcfs": "the last of the running",
+        "priority": "greatest (priority, arrival time) among the running",
+        "least-computed": "least computed tokens among the running,"
+        " the last of equals in running order",
+        "most-freed-per-lost-token": "greatest freed blocks / computed tokens among the running,"
+        " the last of equals in running order",
+    },
 }
 TIE_RULE = "equal estimates: recompute"
-BLOCK_MODEL = "ceil(context_tokens / block_size)"
+_BLOCK_MODELS = {
+    "lab": "ceil(context_tokens / block_size)",
+    "vllm-v1": "ceil(computed_tokens / block_size), shared blocks once",
+}
+
+
+def victim_rule(profile: str, victim: str, scheduling_policy: str | None) -> str:
+    """How the victim is chosen, in words; a name this release does not know stays as it is."""
+    if profile == "vllm-v1" and victim == "rule":
+        victim = scheduling_policy or victim
+    return _VICTIM_RULES.get(profile, {}).get(victim, victim)
 
 
 def build_receipt(
     workload: Workload,
     config: Config,
-    events: Sequence[Event],
+    rows: Rows,
     conservation: Sequence[dict[str, Any]],
+    sums: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Receipt of a ledger; `conservation` is one record per equation the oracle checked."""
+    """Receipt of a ledger; `conservation` is one record per equation the oracle checked.
+
+    `sums` are its `totals` where they are known already.
+    """
     engine, policy = config.engine, config.policy
     ids = [r.request_id for r in workload.requests]
-    receipt = {
+    receipt: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": {"name": "preemption-ledger", "version": __version__},
         "numbers": "modelled",
@@ -39,15 +66,10 @@ def build_receipt(
             "recovery": policy.recovery,
             "victim": policy.victim,
             "version": engine.rule,
-            "victim_rule": VICTIM_RULES[engine.rule, policy.victim],
+            "victim_rule": victim_rule(engine.profile, policy.victim, engine.scheduling_policy),
             "tie_rule": TIE_RULE,
         },
-        "blocks": {
-            "model": BLOCK_MODEL,
-            "block_size_tokens": engine.block_size,
-            "capacity_blocks": engine.capacity_blocks,
-            "max_num_seqs": engine.max_num_seqs,
-        },
+        "blocks": _blocks(engine),
         "rates": {
             "tick_us": engine.tick_us,
             **{
@@ -61,17 +83,17 @@ def build_receipt(
             },
         },
         "limits": dataclasses.asdict(config.limits),
-        "totals": totals(events),
+        "totals": dict(totals(rows, config) if sums is None else sums),
         "conservation": list(conservation),
         "fairness": {
             **dataclasses.asdict(config.fairness),
-            "flagged_wait": [ids[k] for k in _requests(events, Kind.FLAG_WAIT)],
-            "flagged_repeat": [ids[k] for k in _requests(events, Kind.FLAG_REPEAT)],
+            "flagged_wait": [ids[k] for k in _requests(rows, Kind.FLAG_WAIT)],
+            "flagged_repeat": [ids[k] for k in _requests(rows, Kind.FLAG_REPEAT)],
         },
-        "limitations": list(LIMITATIONS),
+        **labels(config),
         "workload_sha256": workload.sha256,
         "input_sha256": config.input_sha256(workload.sha256),
-        "event_sha256": sha256(b"".join(binary_form(events, config))),
+        "event_sha256": event_sha256(rows, config),
     }
     return receipt | {"receipt_sha256": receipt_sha256(receipt)}
 
@@ -81,58 +103,16 @@ def receipt_sha256(receipt: dict[str, Any]) -> str:
     return sha256(canonical_json({k: v for k, v in receipt.items() if k != "receipt_sha256"}))
 
 
-def totals(events: Iterable[Event]) -> dict[str, Any]:
-    """Sums over a ledger.
-
-    `charged_tokens` is what preempt events charged, `replayed_tokens` what finished replays did;
-    `executed_tokens` counts prefill, replay and generated tokens that the ledger shows as done,
-    and `recompute_tax_frac` is the replayed part of them (None if nothing was executed).
-    """
-    count: Counter[str] = Counter()
-    pressure = set()
-    work: dict[int, int] = {}  # request -> tokens its current stay has to prefill or replay
-    resumed: set[int] = set()
-    last: dict[int, Event] = {}
-    for event in events:
-        kind, who = event.kind, event.request_id
-        last[who] = event
-        count[Kind(kind).name] += 1
-        if kind in (Kind.ADMIT, Kind.RESUME) and event.work_left_tokens is not None:
-            work[who] = event.work_left_tokens
-            (resumed.add if kind == Kind.RESUME else resumed.discard)(who)
-        elif kind in (Kind.PREEMPT, Kind.RECOVERED, Kind.FIRST_TOKEN) and who in work:
-            done = work.pop(who) - (event.work_left_tokens or 0)
-            count["executed"] += done
-            count["recomputed"] += done if who in resumed else 0
-        if kind == Kind.PREEMPT:
-            # In the lab each shortage has one victim, so the request and tick name it.
-            pressure.add((event.tick, event.requester_id))
-            count["freed"] += event.freed_blocks or 0
-            count["charged"] += event.recompute_tokens or 0
-        elif kind == Kind.SWAPPED_OUT:
-            count["out"] += event.swap_out_bytes or 0
-        elif kind == Kind.RECOVERED and event.recovery == Recovery.RECOMPUTE:
-            count["replayed"] += event.recompute_tokens or 0
-        elif kind == Kind.RECOVERED:
-            count["in"] += event.swap_in_bytes or 0
-    executed = count["executed"] + sum(e.generated_tokens for e in last.values())
+def _blocks(engine: Engine) -> dict[str, Any]:
+    """The pool, and every other option of the scheduler that the profile reads."""
+    elsewhere = ("profile", "rule", "tick_us", "block_size")
     return {
-        "requests": len(last),
-        "pressure_events": len(pressure),
-        "preemptions": count["PREEMPT"],
-        "freed_blocks": count["freed"],
-        "charged_tokens": count["charged"],
-        "replayed_tokens": count["replayed"],
-        "swap_out_bytes": count["out"],
-        "swap_in_bytes": count["in"],
-        "queue_ticks": sum(e.queue_ticks for e in last.values()),
-        "completions": count["COMPLETE"],
-        "censored": count["CENSORED"],
-        "generated_tokens": sum(e.generated_tokens for e in last.values()),
-        "executed_tokens": executed,
-        "recompute_tax_frac": count["recomputed"] / executed if executed else None,
+        "model": _BLOCK_MODELS[engine.profile],
+        "block_size_tokens": engine.block_size,
+        **{k: getattr(engine, k) for k in ENGINE_KEYS[engine.profile] if k not in elsewhere},
     }
 
 
-def _requests(events: Iterable[Event], kind: Kind) -> list[int]:
-    return sorted(e.request_id for e in events if e.kind == kind)
+def _requests(rows: Rows, kind: Kind) -> list[int]:
+    found: list[int] = np.sort(rows[rows[:, COLUMN["kind"]] == kind, COLUMN["request_id"]]).tolist()
+    return found

@@ -1,10 +1,16 @@
 """One row per request, folded from the events: what each of them went through (SPEC §7)."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from replay.events import Event, Kind
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.events import COLUMN, NULL, Kind, Rows
 from replay.workload import Workload
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # Column -> Parquet type, in file order.
 COLUMNS = {
@@ -29,47 +35,107 @@ COLUMNS = {
     "modelled_ttft_ticks": "integer",
     "modelled_tpot_ticks": "float",
 }
-_CHARGES = ("recompute_tokens", "swap_out_bytes", "swap_in_bytes")
+CHARGES = ("recompute_tokens", "swap_out_bytes", "swap_in_bytes")
+# What a request's last event says of it.
+_COUNTERS = (
+    "arrival_tick",
+    "prompt_tokens",
+    "generated_tokens",
+    "priority",
+    "preemptions",
+    "queue_ticks",
+)
 _MARKS = {
     Kind.ADMIT: "first_admit_tick",
     Kind.FIRST_TOKEN: "first_token_tick",
     Kind.COMPLETE: "completion_tick",
 }
 _FLAGS = {Kind.FLAG_WAIT: "flagged_wait", Kind.FLAG_REPEAT: "flagged_repeat"}
+_ENDS = (Kind.COMPLETE, Kind.CENSORED)
+_Column = NDArray[np.int64]
 
 
-def request_rows(workload: Workload, events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Rows in workload order; marks never reached are None, charges never made are 0."""
-    rows: list[dict[str, Any]] = [
-        dict[str, Any](dict.fromkeys(COLUMNS))
-        | {"request_id": r.request_id, "tenant": r.tenant, "output_tokens": r.output_tokens}
-        | dict.fromkeys(_CHARGES, 0)
-        | dict.fromkeys(_FLAGS.values(), False)
-        for r in workload.requests
-    ]
-    for event in events:
-        row = rows[event.request_id]
-        for name in ("arrival_tick", "prompt_tokens", "generated_tokens", "priority"):
-            row[name] = getattr(event, name)
-        row["preemptions"], row["queue_ticks"] = event.preemptions, event.queue_ticks
-        kind = Kind(event.kind)
-        if kind in _MARKS:
-            row[_MARKS[kind]] = event.tick
-        elif kind in _FLAGS:
-            row[_FLAGS[kind]] = True
-        elif kind is Kind.PREEMPT:
-            for name in _CHARGES:
-                row[name] += getattr(event, name) or 0
-        if kind in (Kind.COMPLETE, Kind.CENSORED):
-            row["status"] = kind.name.lower()
-    return [row | _intervals(row) for row in rows]
+def request_table(workload: Workload, rows: Rows) -> "pl.DataFrame":
+    """Rows in workload order; marks never reached are null, charges never made are 0.
 
+    Every event must name a request of the workload.
+    """
+    import polars as pl
 
-def _intervals(row: dict[str, Any]) -> dict[str, Any]:
-    first, end = row["first_token_tick"], row["completion_tick"]
-    gaps = (row["generated_tokens"] or 0) - 1
-    between = None not in (first, end) and gaps > 0
-    return {
-        "modelled_ttft_ticks": None if first is None else first - row["arrival_tick"],
-        "modelled_tpot_ticks": (end - first) / gaps if between else None,
+    found = _folded(rows, len(workload))
+    first, end = found["first_token_tick"], found["completion_tick"]
+    gaps = found["generated_tokens"] - 1
+    timed = (first != NULL) & (end != NULL) & (gaps > 0)
+    found["modelled_ttft_ticks"] = np.where(first == NULL, NULL, first - found["arrival_tick"])
+    ends, status = pl.Series([kind.name.lower() for kind in _ENDS]), found.pop("status")
+    table = {
+        "request_id": pl.Series([r.request_id for r in workload.requests], dtype=pl.String),
+        "status": ends.gather(_with_nulls(status, status == NULL)),
+        "output_tokens": pl.Series([r.output_tokens for r in workload.requests], dtype=pl.Int64),
+        "tenant": pl.Series([r.tenant for r in workload.requests], dtype=pl.String),
+        "modelled_tpot_ticks": _with_nulls((end - first) / np.where(timed, gaps, 1), ~timed),
     }
+    table |= {name: pl.Series(found.pop(name) != 0) for name in _FLAGS.values()}
+    table |= {name: _with_nulls(values, values == NULL) for name, values in found.items()}
+    return pl.DataFrame({name: table[name] for name in COLUMNS})
+
+
+def _with_nulls(values: NDArray[Any], absent: NDArray[np.bool_]) -> "pl.Series":
+    import polars as pl
+
+    column = pl.Series(values)
+    return column.set(pl.Series(absent), None) if absent.any() else column
+
+
+def table_types() -> "pl.Schema":
+    """Polars types of the columns."""
+    import polars as pl
+
+    types = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "float": pl.Float64}
+    return pl.Schema({name: types[kind] for name, kind in COLUMNS.items()})
+
+
+def table_differences(
+    expected: "pl.DataFrame", found: "pl.DataFrame"
+) -> Iterator[tuple[int, str, Any, Any]]:
+    """Every cell of `expected` that `found` has otherwise: (row, column, expected, found).
+
+    Row by row; both tables must be of one height. Null equals null only.
+    """
+    wrong = [
+        (row, place, name)
+        for place, name in enumerate(expected.columns)
+        for row in expected[name].ne_missing(found[name]).arg_true().to_list()
+    ]
+    for row, _, name in sorted(wrong):
+        yield row, name, expected[name][row], found[name][row]
+
+
+def _folded(rows: Rows, requests: int) -> dict[str, _Column]:
+    """Columns of the table that follow from events alone; NULL where nothing was said."""
+    who, kinds = rows[:, COLUMN["request_id"]], rows[:, COLUMN["kind"]]
+
+    def said(chosen: NDArray[np.bool_], values: _Column) -> _Column:
+        column = np.full(requests, NULL)
+        column[who[chosen]] = values  # of several, the last stays
+        return column
+
+    last = said(np.ones(len(rows), bool), np.arange(len(rows)))
+    seen = last != NULL
+    found = {}
+    for name in _COUNTERS:
+        found[name] = np.full(requests, NULL)
+        found[name][seen] = rows[last[seen], COLUMN[name]]
+    for kind, name in _MARKS.items():
+        found[name] = said(kinds == kind, rows[kinds == kind, COLUMN["tick"]])
+    for kind, name in _FLAGS.items():
+        found[name] = np.zeros(requests, np.int64)
+        found[name][who[kinds == kind]] = 1
+    ended = np.isin(kinds, _ENDS)
+    found["status"] = said(ended, (kinds[ended] == Kind.CENSORED).astype(np.int64))
+    preempts = kinds == Kind.PREEMPT
+    for name in CHARGES:
+        charge = rows[preempts, COLUMN[name]]
+        found[name] = np.zeros(requests, np.int64)
+        np.add.at(found[name], who[preempts], np.where(charge == NULL, 0, charge))
+    return found

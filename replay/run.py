@@ -1,47 +1,85 @@
 """One replay from start to finish: refuse early, schedule, check, and hand back the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from replay.config import Config
 from replay.errors import InputError, Unfinished
-from replay.events import Kind
+from replay.events import COLUMN, Kind, Rows, to_rows
 from replay.fit import check_limits
 from replay.lab import replay_lab
 from replay.ledger import Ledger
-from replay.oracle import conservation
-from replay.receipt import build_receipt, totals
-from replay.requests_table import request_rows
+from replay.oracle.verify import conservation
+from replay.receipt import build_receipt
+from replay.requests_table import CHARGES, request_table
 from replay.strict import MAX_SAFE_INTEGER
+from replay.totals import exact_sum, totals
+from replay.vllm_v1.columns import columns_of
+from replay.vllm_v1.simulation import Outcome, Progress, Simulation
 from replay.workload import Workload
 
 
 def replay(
-    workload: Workload, config: Config, place: str = "workload", *, keep_censored: bool = False
+    workload: Workload,
+    config: Config,
+    place: str = "workload",
+    *,
+    keep_censored: bool = False,
+    progress: Progress | None = None,
 ) -> Ledger:
     """Replay a workload; the ledger has already been through the conservation oracle.
 
+    `progress` hears now and then how many requests are done, and of how many.
     Raises `InputError` for what cannot be replayed and `Unfinished` when requests are left at
     `max_ticks` and `keep_censored` is off. A ledger the oracle rejects is a fault of this program.
     """
-    if config.engine.profile != "lab":
-        rule = "is not replayed by this release yet, only lab is"
-        raise InputError(place, f"engine.profile {config.engine.profile}", rule)
     check_limits(workload, config, place)
-    events = replay_lab(workload, config)
-    left = sum(e.kind == Kind.CENSORED for e in events)
-    if left and not keep_censored:
+    rows, why = _SCHEDULERS[config.engine.profile](workload, config, progress)
+    sums = totals(rows, config)
+    left = len(workload) - sums["completions"]
+    if left and not (keep_censored and left == sums["censored"]):
         raise Unfinished(
-            f"{place}: {left} of {len(workload)} requests were unfinished at tick"
-            f" {config.limits.max_ticks} (limits.max_ticks); nothing was written,"
-            " --keep-censored writes them as censored"
+            f"{place}: {left} of {len(workload)} requests were unfinished at {why};"
+            " nothing was written"
+            + (", --keep-censored writes them as censored" if sums["censored"] else "")
         )
-    _check_totals(totals(events), place)
-    checks, violations = conservation(workload, config, events)
+    _check_totals(sums | _charges(rows), place)
+    checks, violations = conservation(workload, config, rows)
     if violations:
         first = violations[0]
         raise AssertionError(f"seq {first.seq}: {first.equation}: {first.detail}")
-    receipt = build_receipt(workload, config, events, checks)
-    return Ledger(workload, config, events, request_rows(workload, events), receipt)
+    receipt = build_receipt(workload, config, rows, checks, sums)
+    return Ledger(workload, config, rows, request_table(workload, rows), receipt)
+
+
+def _lab(workload: Workload, config: Config, progress: Progress | None) -> tuple[Rows, str]:
+    rows = to_rows(replay_lab(workload, config))
+    if progress is not None:
+        progress(len(workload), len(workload))
+    return rows, _end_of_ticks(config)
+
+
+def _vllm_v1(workload: Workload, config: Config, progress: Progress | None) -> tuple[Rows, str]:
+    simulation = Simulation(columns_of(workload), config)
+    rows = np.concatenate([*simulation.run(progress), *simulation.censor()])
+    why = simulation.why_unfinished()
+    if simulation.outcome is Outcome.NO_PROGRESS:
+        return rows, f"tick {rows[-1, COLUMN['tick']]}: {why}"
+    return rows, _end_of_ticks(config) + (f": {why}" if why else "")
+
+
+def _end_of_ticks(config: Config) -> str:
+    return f"tick {config.limits.max_ticks} (limits.max_ticks)"
+
+
+_Scheduler = Callable[[Workload, Config, Progress | None], tuple[Rows, str]]
+_SCHEDULERS: Mapping[str, _Scheduler] = {"lab": _lab, "vllm-v1": _vllm_v1}
+
+
+def _charges(rows: Rows) -> dict[str, int]:
+    preempts = rows[rows[:, COLUMN["kind"]] == Kind.PREEMPT]
+    return {f"charged {name}": exact_sum(preempts, name) for name in CHARGES}
 
 
 def _check_totals(sums: Mapping[str, int | float | None], place: str) -> None:

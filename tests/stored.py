@@ -8,14 +8,14 @@ import pytest
 
 from analysis import store
 from collectors.run import Run, read_run, run_workload
-from replay.canonical import sha256
 from replay.config import Config, parse_config
-from replay.events import Event, binary_form
+from replay.events import Rows, event_sha256, to_rows
 from replay.lab import replay_lab
 from replay.ledger import Ledger
-from replay.oracle import conservation
+from replay.limitations import labels
+from replay.oracle.verify import conservation
 from replay.receipt import build_receipt, receipt_sha256
-from replay.requests_table import request_rows
+from replay.requests_table import request_table
 from replay.workload import Request, Workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
@@ -66,7 +66,8 @@ def engine_config(**engine: Any) -> Config:
         "tick_us": 20_000,
     }
     policy = {"kv_bytes_per_token": 2048}
-    return parse_config({"engine": like_base_1 | engine, "policy": policy}, "config")
+    tables = {"engine": like_base_1 | engine, "policy": policy}
+    return parse_config(tables, "config", assume=True)
 
 
 @cache
@@ -88,10 +89,11 @@ def sealed(workload: Workload, config: Config, **changes: Any) -> Ledger:
     receipt = build_receipt(workload, described, events, checks) | {
         "engine": {"profile": config.engine.profile, "rule": config.engine.rule},
         "input_sha256": config.input_sha256(workload.sha256),
-        "event_sha256": sha256(b"".join(binary_form(events, config))),
+        "event_sha256": event_sha256(events, config),
     }
-    rows = request_rows(workload, events)
-    return Ledger(workload, config, events, rows, resealed(receipt | changes))
+    receipt |= labels(config)
+    requests = request_table(workload, events)
+    return Ledger(workload, config, events, requests, resealed(receipt | changes))
 
 
 def resealed(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -100,8 +102,8 @@ def resealed(receipt: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _replayed(requests: tuple[Request, ...], config: Config) -> list[Event]:
-    return replay_lab(Workload(requests), config)
+def _replayed(requests: tuple[Request, ...], config: Config) -> Rows:
+    return to_rows(replay_lab(Workload(requests), config))
 
 
 def _lab_twin() -> Config:

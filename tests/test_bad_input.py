@@ -692,6 +692,8 @@ def test_a_path_that_is_no_file_is_refused_and_never_waited_for(
         "symbolic link to itself": "cannot be read: Too many levels of symbolic links",
     }[kind]
     workload = "w.jsonl" if name == "c.toml" else name
+    if (kind, workload) == ("directory", name):
+        message = "manifest.json is required, got nothing"  # a directory can only be a run
     line = refused(*replay_of(workload), words=[message])
     assert line.startswith(f"preempt: {name}: ")
 
@@ -769,6 +771,56 @@ def test_only_requests_that_cannot_fit_are_no_workload(tmp_path: Path, refused: 
     refused(*replay_of("w.jsonl"), "--on-oversize", "drop", words=["w.jsonl: ", "2 that cannot"])
 
 
+VLLM = (
+    '[engine]\nprofile = "vllm-v1"\nrule = "vllm-0.32.0"\ncapacity_blocks = 12\n'
+    "max_num_batched_tokens = 64\nmax_model_len = 200\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "model_len", "message"),
+    [
+        (96, 97, "must be at most engine.max_model_len, 97 (--on-oversize drop"),
+        (96, 98, "must fit 12 blocks of 8 tokens, engine.capacity_blocks, without the last token"),
+        (97, 98, "must be at most engine.max_model_len, 98"),
+    ],
+)
+def test_a_request_vllm_could_never_run_is_refused_by_what_it_exceeds(
+    tmp_path: Path, refused: Refused, prompt: int, model_len: int, message: str
+) -> None:
+    """The last token needs no KV: 12 blocks of 8 hold a prompt of 95 and 2 more tokens."""
+    (tmp_path / "c.toml").write_text(VLLM.replace("200", str(model_len)))
+    large = RECORD | {"request_id": "S3CRET-1", "prompt_tokens": prompt}
+    write_records(tmp_path / "w.jsonl", [RECORD, large])
+    found = f"got {prompt + 2}"
+    refused(*replay_of("w.jsonl"), words=["w.jsonl:2: prompt_tokens + ", message, found])
+
+
+def test_the_largest_request_that_fits_vllm_s_pool_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One token more than the pool holds; a larger one can be left out."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.toml").write_text(VLLM)
+    fits = RECORD | {"prompt_tokens": 95}
+    large = RECORD | {"request_id": "S3CRET-1", "prompt_tokens": 96}
+    write_records(tmp_path / "w.jsonl", [large, fits])
+    with pytest.raises(SystemExit) as left:
+        main([*replay_of("w.jsonl"), "--on-oversize", "drop"])
+    err = capfd.readouterr().err
+    assert 0 == left.value.code, err
+    assert "left out as oversize: 1 (S3CRET-1)" in err
+    assert 1 == len(read_workload(tmp_path / "out" / "workload.parquet"))
+
+
+def test_timed_steps_are_refused_before_the_workload_is_read(
+    tmp_path: Path, refused: Refused
+) -> None:
+    """Never accepted and ignored."""
+    (tmp_path / "c.toml").write_text(VLLM + "[timing]\nstep_ns = 5\n")
+    refused(*replay_of("w.jsonl"), words=["[timing] is not replayed by this release"])
+
+
 @pytest.mark.parametrize("oversize", ["refuse", "drop"])
 def test_the_other_profile_is_no_internal_error(
     tmp_path: Path,
@@ -778,10 +830,7 @@ def test_the_other_profile_is_no_internal_error(
 ) -> None:
     """Whether or not this release replays it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.toml").write_text(
-        '[engine]\nprofile = "vllm-v1"\nrule = "vllm-0.32.0"\ncapacity_blocks = 12\n'
-        "max_num_batched_tokens = 64\nmax_model_len = 64\n"
-    )
+    (tmp_path / "c.toml").write_text(VLLM)
     write_records(tmp_path / "w.jsonl", [RECORD])
     with pytest.raises(SystemExit) as left:
         main([*replay_of("w.jsonl"), "--on-oversize", oversize])
@@ -848,6 +897,21 @@ def test_an_output_that_is_no_directory_is_refused(
     else:
         out.symlink_to(ledger_like(tmp_path / "mine") if kind == "symbolic link" else "nowhere")
     refused(*replay_of("w.jsonl"), *options, words=["out: exists and is not a directory"])
+
+
+@pytest.mark.parametrize("taken", ["directory", "file", "file above"])
+def test_an_output_that_is_taken_is_refused_before_the_work(
+    tmp_path: Path, refused: Refused, taken: str
+) -> None:
+    """There is no workload to read, and that is not what the message says."""
+    if taken == "directory":
+        ledger_like(tmp_path / "out")
+    else:
+        (tmp_path / "out").write_text("mine")
+    out, message = ("out/o", "cannot be created") if taken == "file above" else ("out", "exists")
+    arguments = ["replay", "missing.jsonl", "--config", "c.toml", "--out", out]
+    line = refused(*arguments, words=[message])
+    assert line.startswith("preempt: out: ")
 
 
 @pytest.mark.parametrize("out", ["file/out", "file/deeper/out"])

@@ -1,5 +1,6 @@
 """The command itself: what it lists, how it helps, and how it ends when something goes wrong."""
 
+import io
 import json
 import os
 import re
@@ -17,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 import pytest
 
+from preempt.commands.progress import Progress, progress_shown
 from preempt.main import COMMANDS, cli, main
 from replay.errors import ReplayError
 from replay.version import __version__
+from replay.victims import VICTIMS
+from replay.workload_file import read_workload
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 ESCAPE = "\x1b[31m"
@@ -283,8 +288,11 @@ def test_version_is_the_package_s(run: Run) -> None:
         ([f"bog{ESCAPE}us"], "No such command 'bog\\x1b[31mus'"),
         ([f"--bog{ESCAPE}us"], "No such option"),
         (["replay"], "Missing argument 'WORKLOAD'"),
-        (["replay", "w.jsonl"], "Missing option '--config'"),
+        (["replay", "w.jsonl"], "Missing option '--out'"),
         (["replay", "w.jsonl", "--config"], "requires an argument"),
+        (["replay", "w.jsonl", "--out", "o", "--arrivals", "ticks"], "'--arrivals'"),
+        (["import", "azure", "a.csv", "-o", "w.json", "--engine", "0"], "go with FORMAT run only"),
+        (["import", "azure", "a.csv", "-o", "w.json", "--arrivals", "time"], "FORMAT run only"),
         (["replay", "a", "b", "--config", "c", "--out", "o"], "unexpected extra argument"),
         (["verify"], "Missing argument 'DIR...'"),
         (["gate", "bogus"], "No such command 'bogus'"),
@@ -537,3 +545,235 @@ def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
     """A service without input gets one line, not an internal error."""
     found = shell(tmp_path, "$PREEMPT import azure - -o w.jsonl <&-; echo $?")
     assert ("2\n", 1) == (found.stdout, len(found.stderr.splitlines()))
+
+
+# Replays of vLLM's own scheduler
+
+
+VLLM_CONFIG = """[engine]
+profile = "vllm-v1"
+rule = "vllm-0.32.0"
+capacity_blocks = 12
+max_num_batched_tokens = 64
+max_model_len = 96
+[fairness]
+max_queue_ticks = 0
+"""
+
+
+@pytest.fixture(name="vllm")
+def _vllm(tmp_path: Path, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Arguments of a replay by vLLM's rules that succeeds, but for --out."""
+    (tmp_path / "c.toml").write_text(VLLM_CONFIG)
+    return inputs
+
+
+def test_help_names_every_victim_rule_and_vllm_s_own_keys() -> None:
+    """What the configuration takes can be read off."""
+    command = load("replay")
+    options = {p.name: p for p in command.params if isinstance(p, click.Option)}
+    assert all(name in (options["victim"].help or "") for name in VICTIMS)
+    for line in ('rule = "vllm-0.32.0"', "watermark = 0.0", "async_scheduling = true"):
+        assert line in (command.help or "")
+
+
+def test_only_the_lab_writes_json_lines_unless_asked(
+    tmp_path: Path, run: Run, inputs: tuple[str, ...]
+) -> None:
+    """Large ledgers have no second copy that nobody asked for."""
+    written = {}
+    for profile, config in (("lab", CONFIG), ("vllm-v1", VLLM_CONFIG)):
+        (tmp_path / "c.toml").write_text(config)
+        for option in ("", "--jsonl", "--no-jsonl"):
+            out = f"{profile}{option}"
+            assert 0 == run(*inputs, out, *option.split(), "--quiet").code
+            written[out] = (tmp_path / out / "events.jsonl").exists()
+    expected = {"lab": True, "vllm-v1": False}
+    expected |= {f"{p}{o}": o == "--jsonl" for p in expected for o in ("--jsonl", "--no-jsonl")}
+    assert expected == written
+
+
+def test_the_summary_says_what_is_a_what_if_and_what_recomputing_costs(
+    run: Run, vllm: tuple[str, ...]
+) -> None:
+    """Plainly, in words; vLLM's own policy is no what-if."""
+    ended = run(*vllm, "own")
+    assert (0, "") == (ended.code, ended.out)
+    assert "What-if" not in ended.err
+    assert re.search(r"^recompute tax: \d+\.\d\d% of \d+ executed tokens$", ended.err, re.MULTILINE)
+    ended = run(*vllm, "other", "--recovery", "swap", "--victim", "least-computed")
+    assert "recovery swap, victim least-computed: 3 requests" in ended.err
+    assert "What-if: recovery swap" in ended.err
+    assert "What-if: victim rule least-computed" in ended.err
+
+
+def test_an_assumed_rule_is_said_and_the_ledger_still_verifies(
+    tmp_path: Path, run: Run, vllm: tuple[str, ...]
+) -> None:
+    """Without the flag it is refused, with the nearest checked releases."""
+    (tmp_path / "c.toml").write_text(VLLM_CONFIG.replace("0.32.0", "0.31.0"))
+    ended = run(*vllm, "out")
+    assert 2 == ended.code
+    assert "--assume-rule replays it as vllm-0.32.0" in ended.line
+    ended = run(*vllm, "out", "--assume-rule")
+    assert 0 == ended.code, ended.err
+    assert "vllm-0.31.0" in ended.err.splitlines()[0]
+    assert "assumed to decide as vllm-0.32.0" in ended.err
+    assert 0 == run("verify", "out").code
+
+
+# Collected runs
+
+
+RUNS = CHECKOUT / "fixtures" / "runs"
+
+
+@pytest.fixture(name="collected")
+def _collected(tmp_path: Path) -> Path:
+    """A run of the first dozen requests of a recorded one."""
+    path = Path(shutil.copytree(RUNS / "cand-80", tmp_path / "collected"))
+    (path / "offered.jsonl").unlink()
+    shutil.rmtree(path / "steps")
+    for table in ("requests", "events"):
+        part = path / table / "part-00000.parquet"
+        kept = pl.read_parquet(part).filter(pl.col("request_id") < "az0012")
+        kept.write_parquet(part, metadata={"schema": "preemption-run/1"})
+    return path
+
+
+def test_a_run_is_replayed_as_its_engine_was_from_its_own_steps(
+    tmp_path: Path, run: Run, collected: Path
+) -> None:
+    """No configuration and no import by hand; what was taken from where is said."""
+    ended = run("replay", str(collected), "--out", "out")
+    assert (0, "") == (ended.code, ended.out), ended.err
+    assert "arrivals in the engine's own steps" in ended.err.splitlines()[0]
+    written = (tmp_path / "out" / "config.toml").read_text()
+    for line in ("capacity_blocks = 79", "block_size = 32", "tick_us = 1", "max_model_len = 960"):
+        assert line in written
+    workload = read_workload(tmp_path / "out" / "workload.parquet")
+    assert run("import", "run", str(collected), "--arrivals", "steps", "-o", "w.json").code == 0
+    assert read_workload(tmp_path / "w.json") == workload
+    assert 12 == len(workload)
+    assert (workload.provenance or {})["arrivals"] == "steps"
+
+
+def test_a_configuration_replaces_the_run_s_own(tmp_path: Path, run: Run, collected: Path) -> None:
+    """Steps are counted one by one; the clock's times go with any tick, and with the lab."""
+    arguments = ("replay", str(collected), "--config", "c.toml", "--quiet", "--out")
+    engine = VLLM_CONFIG.replace("= 96", "= 960").replace("= 12", "= 90")
+    (tmp_path / "c.toml").write_text(engine)
+    assert 0 == run(*arguments, "steps").code
+    (tmp_path / "c.toml").write_text(engine.replace("[fairness]", "tick_us = 20000\n[fairness]"))
+    ended = run(*arguments, "refused")
+    assert (2, "") == (ended.code, ended.out)
+    assert "c.toml: engine.tick_us must be 1 where arrivals are steps (--arrivals time" in ended.err
+    assert 0 == run(*arguments, "clock", "--arrivals", "time").code
+    lab = CONFIG.replace("capacity_blocks = 12", "capacity_blocks = 900\ntick_us = 20000")
+    (tmp_path / "c.toml").write_text(lab)
+    assert 0 == run(*arguments, "lab").code
+    arrivals = {
+        name: [r.arrival_us for r in read_workload(tmp_path / name / "workload.parquet").requests]
+        for name in ("steps", "clock", "lab")
+    }
+    assert arrivals["lab"] == arrivals["clock"] != arrivals["steps"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--arrivals", "time"], "engine.tick_us is in no manifest"),
+        (["--engine", "3"], "engine must be one of 0 (--engine chooses), got 3"),
+        (["--victim", "other"], "policy.victim must be one of rule, least-computed"),
+        (["--config", "missing.toml"], "missing.toml: cannot be read"),
+    ],
+    ids=["time", "engine", "victim", "config"],
+)
+def test_what_does_not_go_with_a_run_is_refused(
+    run: Run, collected: Path, options: list[str], message: str
+) -> None:
+    """In one line, before anything is replayed."""
+    ended = run("replay", str(collected), "--out", "out", *options)
+    assert (2, "") == (ended.code, ended.out)
+    assert message in ended.line
+
+
+def test_what_goes_with_a_run_only_needs_one(run: Run, inputs: tuple[str, ...]) -> None:
+    """A workload file has its own arrivals, and no configuration."""
+    for option in (("--arrivals", "steps"), ("--engine", "0")):
+        ended = run(*inputs, "out", *option)
+        assert "w.jsonl: must be a run directory for --arrivals and --engine" in ended.line
+    ended = run("replay", "w.jsonl", "--out", "out")
+    assert (2, "") == (ended.code, ended.out)
+    assert "w.jsonl: --config is required" in ended.line
+
+
+def test_a_run_directory_without_a_manifest_is_none(tmp_path: Path, run: Run) -> None:
+    """A ledger is not a run, and says what it lacks."""
+    (tmp_path / "some").mkdir()
+    ended = run("replay", "some", "--out", "out")
+    assert "preempt: some: manifest.json is required, got nothing" == ended.line
+
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    """A standard error that somebody looks at."""
+
+    def isatty(self) -> bool:
+        """Say yes."""
+        return True
+
+
+def test_progress_is_shown_at_a_terminal_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phase, then how many requests are done; after it has ended nothing is drawn."""
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_shown(quiet=False) as progress:
+        progress.phase("reading\x1b[31m [red]w.jsonl")
+        assert "" == seen.getvalue()
+        progress._show()  # what the timer does
+        assert "reading\\x1b[31m [red]w.jsonl" in seen.getvalue()
+        tell = progress.requests("replaying")
+        assert tell is not None
+        tell(1234, 5000)
+        assert progress._bar is not None
+        progress._bar.refresh()
+        assert "replaying: 1,234 of 5,000 requests" in seen.getvalue()
+    drawn = seen.getvalue()
+    tell(5000, 5000)
+    progress._show()
+    assert drawn == seen.getvalue()
+
+
+@pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (True, True), (False, True)])
+def test_progress_is_silent_where_nobody_looks(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool
+) -> None:
+    """No timer, and a replay has nobody to tell."""
+    seen = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", seen)
+    with progress_shown(quiet=quiet) as progress:
+        progress.phase("reading")
+        assert progress.requests("replaying") is None
+        assert not progress._timer.is_alive()
+        progress._show()
+    assert "" == seen.getvalue()
+
+
+def test_progress_ends_with_what_it_is_shown_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when that fails."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    shown: list[Progress] = []
+
+    def fail() -> None:
+        with progress_shown(quiet=False) as progress:
+            shown.append(progress)
+            raise ReplayError("no")
+
+    with pytest.raises(ReplayError):
+        fail()
+    shown[0]._timer.join()
+    assert not shown[0]._timer.is_alive()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from replay.config import Config, Limits, Timing, parse_config, read_config
 from replay.errors import InputError
+from replay.victims import DESCRIPTIONS, VICTIMS
 
 SAFE = 2**53 - 1
 WORKLOAD = "0" * 64
@@ -97,10 +98,14 @@ def valid_tables(draw: st.DrawFn) -> dict[str, Any]:
     if name == "lab":
         return tables
     engine = tables["engine"]
-    engine["rule"] = "vllm-" + ".".join(str(draw(st.integers(0, 99))) for _ in range(3))
+    tables.setdefault("policy", {})["victim"] = draw(st.sampled_from(VICTIMS))
     engine["scheduling_policy"] = draw(st.sampled_from(["fcfs", "priority"]))
-    engine["watermark"] = draw(st.floats(0, 1, exclude_max=True) | st.just(0))
     engine.update({flag: draw(st.booleans()) for flag in FLAGS if draw(st.booleans())})
+    if draw(st.booleans()):
+        engine["rule"] = "vllm-0.17.1"
+        engine.pop("scheduler_reserve_full_isl", None)
+    else:
+        engine["watermark"] = draw(st.floats(0, 1, exclude_max=True) | st.just(0))
     if draw(st.booleans()):
         engine.pop("tick_us", None)
         kept = draw(st.lists(st.sampled_from(TIMING_KEYS), min_size=1, unique=True))
@@ -258,6 +263,7 @@ def test_a_watermark_is_below_one_and_finite(value: Any) -> None:
         ("vllm-v1", "vllm-0.32.0\n"),
         ("vllm-v1", "vllm-0.32.0rc1"),
         ("vllm-v1", "0.32.0"),
+        ("vllm-v1", "vllm-0.0." + "9" * 5000),
     ],
 )
 def test_a_rule_has_the_form_of_its_profile(name: str, rule: str) -> None:
@@ -273,7 +279,7 @@ def test_a_rule_has_the_form_of_its_profile(name: str, rule: str) -> None:
         ("engine", "profile", "lab, vllm-v1"),
         ("engine", "scheduling_policy", "fcfs, priority"),
         ("policy", "recovery", "recompute, swap, adaptive"),
-        ("policy", "victim", "rule"),
+        ("policy", "victim", "rule, least-computed, most-freed-per-lost-token"),
     ],
 )
 @pytest.mark.parametrize("value", ["other", "", 1, True, ["rule"], None])
@@ -281,6 +287,18 @@ def test_a_choice_is_one_of_its_options(table: str, key: str, options: str, valu
     """The options are named, the value only by its kind."""
     message = refusal(changed(VLLM, table, **{key: value}))
     assert f"c.toml: {table}.{key} must be one of {options}" in message
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_every_victim_rule_has_its_sentence_and_the_lab_only_its_own(victim: str) -> None:
+    """The lab refuses the others by name: they are vLLM's what-ifs."""
+    assert DESCRIPTIONS[victim].endswith(".")
+    assert victim == parse(changed(VLLM, "policy", victim=victim)).policy.victim
+    if victim == "rule":
+        assert victim == parse(changed(LAB, "policy", victim=victim)).policy.victim
+    else:
+        expected = f"c.toml: policy.victim {victim} belongs to profile vllm-v1, not lab"
+        assert expected == refusal(changed(LAB, "policy", victim=victim))
 
 
 @pytest.mark.parametrize("table", ["engine", "policy", "fairness", "limits", "timing"])
@@ -461,13 +479,19 @@ def test_the_hash_is_the_one_of_the_text_written_by_hand(tables: dict[str, Any],
 
 
 @pytest.mark.parametrize("recovery", ["recompute", "swap", "adaptive"])
-@pytest.mark.parametrize("name", PROFILES)
-def test_the_policy_that_is_chosen_is_not_in_the_hash(name: str, recovery: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "victim"), [("lab", "rule"), *(("vllm-v1", victim) for victim in VICTIMS)]
+)
+def test_the_policy_that_is_chosen_is_not_in_the_hash(
+    name: str, victim: str, recovery: str
+) -> None:
     """The same inputs under another policy share their hash, from a file or from options."""
-    tables = changed(PROFILES[name], "policy", recovery=recovery, victim="rule")
+    tables = changed(PROFILES[name], "policy", recovery=recovery, victim=victim)
     expected = parse(PROFILES[name]).input_sha256(WORKLOAD)
     assert expected == parse(tables).input_sha256(WORKLOAD)
-    assert expected == parse(PROFILES[name]).with_policy(recovery, "rule").input_sha256(WORKLOAD)
+    chosen = parse(PROFILES[name]).with_policy(recovery, victim)
+    assert chosen == parse(tables)
+    assert expected == chosen.input_sha256(WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -475,7 +499,6 @@ def test_the_policy_that_is_chosen_is_not_in_the_hash(name: str, recovery: str) 
     [(*row, 5) for row in INTEGER_KEYS]
     + [("vllm-v1", "engine", flag, False) for flag in FLAGS]
     + [
-        ("vllm-v1", "engine", "rule", "vllm-0.31.0"),
         ("vllm-v1", "engine", "scheduling_policy", "priority"),
         ("vllm-v1", "engine", "watermark", 0.5),
     ]
@@ -485,6 +508,16 @@ def test_every_other_key_is_in_the_hash(name: str, table: str, key: str, value: 
     """One changed key is another input."""
     found = parse(changed(PROFILES[name], table, **{key: value}))
     assert parse(PROFILES[name]).input_sha256(WORKLOAD) != found.input_sha256(WORKLOAD)
+
+
+def test_the_rule_is_in_the_hash() -> None:
+    """Two releases are two inputs, even where every option is the same."""
+    same = {"scheduler_reserve_full_isl": False}
+    found = {
+        parse(changed(VLLM, "engine", rule=rule, **same)).input_sha256(WORKLOAD)
+        for rule in ("vllm-0.17.1", "vllm-0.32.0")
+    }
+    assert 2 == len(found)
 
 
 def test_each_rate_of_timing_is_in_the_hash_by_name() -> None:
@@ -520,6 +553,7 @@ def test_options_choose_another_policy_and_none_keeps_it() -> None:
     [
         ("other", None, "options: policy.recovery must be one of recompute, swap, adaptive"),
         (None, "other", "options: policy.victim must be one of rule"),
+        (None, "least-computed", "options: policy.victim least-computed belongs to profile vllm"),
     ],
 )
 def test_options_follow_the_rules_of_the_file(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replay.ledger import read_ledger
-from replay.oracle import verify_ledger
+from replay.oracle.verify import verify_ledger
 
 ROOT = Path(__file__).parent.parent
 

@@ -32,6 +32,7 @@ from collectors.run import Run, frame_schema, read_run
 from replay.canonical import canonical_json, sha256
 from replay.config import Config, read_config
 from replay.errors import InputError
+from replay.events import COLUMN
 from replay.ledger import Ledger
 from replay.run import replay
 from replay.workload import Request, Workload
@@ -725,7 +726,8 @@ def test_a_sound_ledger_is_shown_as_modelled():
 def test_a_broken_ledger_fails():
     """A ledger whose tokens fall is caught by the oracle and fails the gate."""
     ledger = ledger_of(10)
-    events = [e._replace(generated_tokens=0) if e.seq > 30 else e for e in ledger.events]
+    events = ledger.events.copy()
+    events[31:, COLUMN["generated_tokens"]] = 0
     report = answer(DETERMINISTIC, small("base"), candidate(), [replace(ledger, events=events)])
     (modelled,) = (p for p in report.predicates if p.evidence == "modelled")
     assert ("fail", ("oracle_violated",)) == (modelled.verdict, modelled.reasons)

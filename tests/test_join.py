@@ -102,7 +102,7 @@ def test_both_sides_of_a_row_are_the_same_request(db: duckdb.DuckDBPyConnection)
     ledger = lab_ledger()
     found = by_request(what_if_join(db, loaded(db, ledger), "base-1"))
     measured = {r["request_id"]: r for r in recorded().requests.to_dicts()}
-    for request in ledger.requests:
+    for request in ledger.requests.to_dicts():
         row = found[request["request_id"]]
         for side, facts in (("modelled", request), ("measured", measured[request["request_id"]])):
             for name, value in facts.items():
@@ -351,7 +351,7 @@ def test_preemption_costs_are_those_of_the_victims_and_the_flagged(
     loaded(db, ledger)
     expected = {
         r["request_id"]: r
-        for r in ledger.requests
+        for r in ledger.requests.to_dicts()
         if r["preemptions"] or r["flagged_wait"] or r["flagged_repeat"]
     }
     found = rows(

@@ -18,12 +18,12 @@ from workloads import contracts, lab_inputs
 
 from replay.config import RECOVERIES, Policy
 from replay.errors import InputError, Unfinished
-from replay.events import Event, Kind, Reason, Recovery, binary_form
+from replay.events import Event, Kind, Reason, Recovery, binary_form, to_rows
 from replay.lab import replay_lab
-from replay.receipt import totals
 from replay.recovery import choose
-from replay.requests_table import request_rows
+from replay.requests_table import request_table
 from replay.run import replay
+from replay.totals import totals
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,9 +53,9 @@ def test_two_implementations_agree_byte_for_byte(
 ) -> None:
     """The scheduler's ledger is the one that an implementation from the text alone writes."""
     workload, config = contracts(*inputs)
-    events = replay_lab(workload, config)
-    assert reference_binary(*inputs) == b"".join(binary_form(events, config))
-    assert reference_requests(*inputs) == request_rows(workload, events)
+    rows = to_rows(replay_lab(workload, config))
+    assert reference_binary(*inputs) == b"".join(binary_form(rows, config))
+    assert reference_requests(*inputs) == request_table(workload, rows).to_dicts()
     assert reference_workload_sha256(inputs[0]) == workload.sha256
     assert reference_input_sha256(*inputs) == config.input_sha256(workload.sha256)
 
@@ -81,16 +81,17 @@ def test_recompute_charges_the_whole_context_and_keeps_the_output() -> None:
     assert (24, 8, 32) == (event.prompt_tokens, event.generated_tokens, event.context_tokens)
     assert (4, 32, None) == (event.freed_blocks, event.recompute_tokens, event.swap_in_bytes)
     workload, config = contracts(*article("recompute"))
-    totalled = totals(replay_lab(workload, config))
+    totalled = totals(to_rows(replay_lab(workload, config)), config)
     assert (32, 32) == (totalled["charged_tokens"], totalled["replayed_tokens"])
 
 
 def test_swap_moves_the_resident_bytes_both_ways() -> None:
     """32 tokens at 512 bytes move 16,384 out and 16,384 in, 32,768 in all."""
-    events = replay_lab(*contracts(*article("swap")))
+    workload, config = contracts(*article("swap"))
+    events = replay_lab(workload, config)
     (event,) = preempts(events)
     assert (16_384, 16_384) == (event.swap_out_bytes, event.swap_in_bytes)
-    totalled = totals(events)
+    totalled = totals(to_rows(events), config)
     assert 32_768 == totalled["swap_out_bytes"] + totalled["swap_in_bytes"]
 
 
@@ -152,7 +153,7 @@ def test_what_is_unfinished_is_refused_or_censored() -> None:
     with pytest.raises(Unfinished, match="2 of 2 requests"):
         replay(*inputs)
     ledger = replay(*inputs, keep_censored=True)
-    assert ["censored", "censored"] == [row["status"] for row in ledger.requests]
+    assert ["censored", "censored"] == ledger.requests["status"].to_list()
     assert 2 == ledger.receipt["totals"]["censored"]
 
 
@@ -172,10 +173,10 @@ def test_the_core_needs_no_network_file_or_code_from_data() -> None:
         import builtins, socket
         from test_lab import article
         from workloads import contracts
-        from replay.events import binary_form
+        from replay.events import binary_form, to_rows
         from replay.lab import replay_lab
         workload, config = contracts(*article("swap"))
-        list(binary_form([], config))  # the codecs it needs are imported when first used
+        list(binary_form(to_rows([]), config))  # what it needs is imported when first used
 
         def blocked(*_, **__):
             raise AssertionError("blocked")
@@ -193,7 +194,7 @@ def test_the_core_needs_no_network_file_or_code_from_data() -> None:
         socket.socket = blocked
         armed = True
         events = replay_lab(workload, config)
-        size = sum(map(len, binary_form(events, config)))
+        size = sum(map(len, binary_form(to_rows(events), config)))
         armed = False
         print(len(events), size > 0)
     """)

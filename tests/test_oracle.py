@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from workloads import contracts, lab_inputs
 
 from replay.config import RECOVERIES, Config
-from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Recovery, ledger_header
+from replay.events import (
+    COLUMNS,
+    NEVER_NULL,
+    Event,
+    Kind,
+    Recovery,
+    ledger_header,
+    to_events,
+    to_rows,
+)
 from replay.lab import replay_lab
 from replay.ledger import Ledger, read_ledger, write_ledger
 from replay.limitations import LIMITATIONS
-from replay.oracle import conservation, verify_ledger
-from replay.oracle_lab import ALL_EQUATIONS
+from replay.oracle.lab import ALL_EQUATIONS
+from replay.oracle.verify import conservation, verify_ledger
 from replay.receipt import build_receipt
-from replay.requests_table import request_rows
+from replay.requests_table import request_table
 from replay.run import replay
 from replay.workload import Workload
 
@@ -54,12 +63,13 @@ def refitted(ledger: Ledger, events: Sequence[Event], **changes: Any) -> Ledger:
     """The same ledger with other events, and everything that can be recomputed made to fit."""
     config = changes.get("config", ledger.config)
     checks = [{"equation": e, "holds": True} for e in ALL_EQUATIONS]
+    rows = to_rows(events)
     return Ledger(
         ledger.workload,
         config,
-        events,
-        request_rows(ledger.workload, events),
-        build_receipt(ledger.workload, config, events, checks),
+        rows,
+        request_table(ledger.workload, rows),
+        build_receipt(ledger.workload, config, rows, checks),
     )
 
 
@@ -185,7 +195,7 @@ def test_each_mutation_is_caught_with_all_hashes_recomputed(
 ) -> None:
     """A mutated ledger whose rows, receipt and hashes fit again is named by equation and seq."""
     ledger = replay(*crowd("swap"))
-    events, seq, equation = mutation(list(ledger.events))
+    events, seq, equation = mutation(to_events(ledger.events))
     write_ledger(refitted(ledger, events), tmp_path / "mutated")
     violations = verify_ledger(read_ledger(tmp_path / "mutated"))
     assert (seq, True) == (violations[0].seq, violations[0].equation in ALL_EQUATIONS)
@@ -197,9 +207,10 @@ def test_each_mutation_is_caught_with_all_hashes_recomputed(
 def test_a_relabelled_policy_is_caught(was: str, becomes: str) -> None:
     """A ledger under another policy's name fails at the first recovery that tells them apart."""
     ledger = replay(*crowd(was))
-    relabelled = refitted(ledger, ledger.events, config=ledger.config.with_policy(becomes, None))
+    events = to_events(ledger.events)
+    relabelled = refitted(ledger, events, config=ledger.config.with_policy(becomes, None))
     violations = verify_ledger(relabelled)
-    first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
+    first = position(events, lambda e: e.kind == Kind.PREEMPT)
     assert (was != becomes) == any(
         v.seq is not None and v.seq >= first and "recovery follows the policy" in v.equation
         for v in violations
@@ -213,14 +224,14 @@ def test_a_header_that_names_another_policy_is_caught() -> None:
     header |= {"profile": "lab", "rule": "lab-1", "schema": "preemption-ledger/1"}
     header["limitations"] = list(LIMITATIONS)
     (violation,) = verify_ledger(replace(ledger, header=header))
-    first = position(ledger.events, lambda e: e.kind == Kind.PREEMPT)
+    first = position(to_events(ledger.events), lambda e: e.kind == Kind.PREEMPT)
     assert (first, True) == (violation.seq, "header names the policy" in violation.equation)
 
 
 def test_a_wrong_label_hides_no_other_violation() -> None:
     """A ledger whose metadata lost its limitations is still checked event by event."""
     ledger = replay(*crowd("swap"))
-    events, seq, equation = change_freed_block(list(ledger.events))
+    events, seq, equation = change_freed_block(to_events(ledger.events))
     stripped = replace(refitted(ledger, events), header=ledger_header(ledger.config))
     violations = verify_ledger(stripped)
     assert any(v.seq == seq and equation in v.equation for v in violations)
@@ -230,9 +241,10 @@ def test_a_wrong_label_hides_no_other_violation() -> None:
 def test_a_cleared_flag_in_the_rows_is_caught_at_its_event() -> None:
     """requests.parquet cannot forget a flag that the events show."""
     ledger = replay(*crowd("recompute"))
-    at = position(ledger.events, lambda e: e.kind == Kind.FLAG_WAIT)
-    rows = [dict(row) for row in ledger.requests]
-    rows[ledger.events[at].request_id]["flagged_wait"] = False
+    events = to_events(ledger.events)
+    at = position(events, lambda e: e.kind == Kind.FLAG_WAIT)
+    rows = ledger.requests.clone()
+    rows[events[at].request_id, "flagged_wait"] = False
     (violation,) = verify_ledger(replace(ledger, requests=rows))
     assert (at, "flags exactly when the predicate holds") == (violation.seq, violation.equation)
 
@@ -245,13 +257,13 @@ def test_any_single_cell_is_implied_by_the_rest(
     """Changing any one value of any event is a violation at that event's seq."""
     workload, config = contracts(*inputs)
     events = replay_lab(workload, config)
-    assert [] == conservation(workload, config, events)[1]
+    assert [] == conservation(workload, config, to_rows(events))[1]
     at = data.draw(st.integers(0, len(events) - 1))
     column = data.draw(st.sampled_from(COLUMNS))
     old = getattr(events[at], column)
     values = [0, 1, (old or 0) + 1, (old or 0) - 1, *([] if column in NEVER_NULL else [None])]
     new = data.draw(st.sampled_from([v for v in values if v != old]))
-    found = conservation(workload, config, changed(events, at, **{column: new}))[1]
+    found = conservation(workload, config, to_rows(changed(events, at, **{column: new})))[1]
     assert at in {v.seq for v in found}
 
 
@@ -261,7 +273,8 @@ def test_a_written_ledger_verifies_alone(recovery: str, tmp_path: Path) -> None:
     ledger = replay(*crowd(recovery))
     write_ledger(ledger, tmp_path / "ledger")
     read = read_ledger(tmp_path / "ledger")
-    assert (ledger.events, ledger.requests) == (read.events, read.requests)
+    assert ledger.events.tolist() == read.events.tolist()
+    assert ledger.requests.equals(read.requests)
     assert [] == verify_ledger(read)
 
 
@@ -304,6 +317,6 @@ def test_an_edited_export_is_named_by_its_line(tmp_path: Path) -> None:
 def test_a_request_no_workload_knows_is_named() -> None:
     """Names outside the contract are violations of their own, not crashes."""
     ledger = replay(*crowd("swap"))
-    events = changed(ledger.events, 3, request_id=-1)
-    (violation,) = verify_ledger(replace(ledger, events=events))
+    events = changed(to_events(ledger.events), 3, request_id=-1)
+    (violation,) = verify_ledger(replace(ledger, events=to_rows(events)))
     assert 3 == violation.seq

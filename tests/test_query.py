@@ -455,7 +455,7 @@ def test_policies_stand_side_by_side(path: Path) -> None:
         totals = ledger.receipt["totals"]
         assert totals["charged_tokens"] == row["modelled_charged_tokens"]
         assert totals["swap_in_bytes"] == row["modelled_swap_in_bytes"]
-        flagged = sum(r["flagged_repeat"] for r in ledger.requests)
+        flagged = ledger.requests["flagged_repeat"].sum()
         assert flagged == row["modelled_flagged_repeat_requests"]
 
 
@@ -463,7 +463,7 @@ def test_the_worst_request_comes_first_with_its_measured_tpot(path: Path) -> Non
     """Who lost most tokens in the replay, and how slow its tokens really were."""
     found = sql("--named", "worst_requests", "--db", path, "--format", "json")
     first = json.loads(found.stdout)[0]
-    worst = max(lab_ledger().requests, key=lambda r: r["recompute_tokens"])
+    worst = max(lab_ledger().requests.to_dicts(), key=lambda r: r["recompute_tokens"])
     measured = {r["request_id"]: r for r in recorded().requests.to_dicts()}
     assert worst["recompute_tokens"] == first["modelled_recompute_tokens"] > 0
     assert measured[first["request_id"]]["tpot_us"] == first["measured_tpot_us"]

@@ -19,10 +19,13 @@ from collectors.run import (
     SCHEMA,
     TABLES,
     Run,
+    engine_of,
     frame_schema,
+    has_arrive_events,
     read_run,
     run_workload,
 )
+from collectors.run_config import FIELDS, not_replayed, run_config_tables, run_rule
 from collectors.values import checked
 from replay.errors import InputError
 from replay.strict import identifier, integer
@@ -698,3 +701,258 @@ def test_a_request_measured_on_two_engines_makes_no_workload(run_dir: Path) -> N
     write(again, part(run_dir, R, 1))
     with pytest.raises(InputError, match="request_id must be unique"):
         run_workload(read_run(run_dir))
+
+
+# --- arrivals in steps ----------------------------------------------------------------------
+
+
+def test_arrivals_in_steps_are_the_run_s_own_arrive_events() -> None:
+    """Each request arrives at the step of its event, in the order of the events."""
+    run = base()
+    workload = run_workload(run, arrivals="steps")
+    arrived = run.events.filter(pl.col("kind") == "arrive")
+    assert arrived.select("request_id", "step").rows() == [
+        (r.request_id, r.arrival_us) for r in workload.requests
+    ]
+    rows = {r["request_id"]: r for r in run.requests.to_dicts()}
+    for request in workload.requests:
+        row = rows[request.request_id]
+        assert row["prompt_tokens"] == request.prompt_tokens
+        assert row["generated_tokens"] == request.output_tokens
+        assert (row["priority"], row["tenant"]) == (request.priority, request.tenant)
+    assert {
+        "source": "run",
+        "run_id": "base-1",
+        "window": {"start": 0, "count": 240},
+        "engine_version": "0.32.0",
+        "engine": 0,
+        "arrivals": "steps",
+        "dropped": {"no_output": 0, "no_arrival": 0, "no_request_row": 0},
+    } == workload.provenance
+
+
+def test_a_window_of_steps_starts_at_zero_and_the_whole_run_keeps_its_steps(
+    run_dir: Path,
+) -> None:
+    """A tick of the whole run is the step of the same number, also where it begins later."""
+    later = pl.when(pl.col("kind") == "arrive").then(pl.col("step") + 1000).otherwise("step")
+    rewrite(run_dir, E, lambda f: f.with_columns(step=later))
+    run = read_run(run_dir)
+    whole = run_workload(run, arrivals="steps").requests
+    assert 1000 == whole[0].arrival_us
+    part = run_workload(run, 10, 5, arrivals="steps").requests
+    assert [r.arrival_us - whole[10].arrival_us for r in whole[10:15]] == [
+        r.arrival_us for r in part
+    ]
+
+
+def at_one_step(run_dir: Path, policy: str, arrivals: list[int | None]) -> list[str]:
+    """Ids in order if all requests arrive at step 7, with these engine arrival times repeated."""
+    edit(run_dir, "scheduler.scheduling_policy", policy)
+    step = pl.when(pl.col("kind") == "arrive").then(7).otherwise("step")
+    rewrite(run_dir, E, lambda f: f.with_columns(step=step.cast(pl.Int64)))
+    times = pl.Series("engine_arrival_us", arrivals * (240 // len(arrivals)), dtype=pl.Int64)
+    rewrite(run_dir, R, lambda f: f.with_columns(times))
+    workload = run_workload(read_run(run_dir), arrivals="steps")
+    assert {7} == {r.arrival_us for r in workload.requests}
+    return [r.request_id for r in workload.requests]
+
+
+def test_within_a_step_first_come_is_the_order_of_the_events(run_dir: Path) -> None:
+    """First come, first served goes by what reached the scheduler first."""
+    expected = [f"az{k:04d}" for k in range(240)]
+    assert expected == at_one_step(run_dir, "fcfs", list(range(240, 0, -1)))
+
+
+def test_within_a_step_priority_goes_by_the_engine_s_arrival_time(run_dir: Path) -> None:
+    """The time that scheduler compares, where every request has one."""
+    expected = [f"az{k:04d}" for k in range(239, -1, -1)]
+    assert expected == at_one_step(run_dir, "priority", list(range(240, 0, -1)))
+
+
+def test_without_all_arrival_times_priority_goes_by_the_events(run_dir: Path) -> None:
+    """Half a clock orders nothing."""
+    expected = [f"az{k:04d}" for k in range(240)]
+    assert expected == at_one_step(run_dir, "priority", [5, None])
+
+
+def test_what_cannot_be_replayed_in_steps_is_counted(run_dir: Path) -> None:
+    """No output, never arrived, and unknown requests; the finish event says what was generated."""
+    lost = pl.Series(["az0000", "az0005"])
+    rewrite(run_dir, E, lambda f: f.filter(~pl.col("request_id").is_in(lost.implode())))
+    finish = (pl.col("kind") == "finish") & (pl.col("request_id") == "az0001")
+    rewrite(
+        run_dir,
+        E,
+        lambda f: f.with_columns(
+            generated_tokens=pl.when(finish).then(3).otherwise("generated_tokens").cast(pl.Int64)
+        ),
+    )
+    # Cut off by the end of the run: no finish event; one would have gone on to its limit.
+    gone = (pl.col("kind") == "finish") & pl.col("request_id").is_in(["az0002", "az0003"])
+    rewrite(run_dir, E, lambda f: f.filter(~gone))
+    for change in (
+        row("status", 2, "censored"),
+        row("generated_tokens", 2, 0),
+        row("max_tokens", 2, 77),
+        row("generated_tokens", 3, 0),
+        lambda f: f.filter(pl.col("request_id") != "az0004"),
+    ):
+        rewrite(run_dir, R, change)
+    workload = run_workload(read_run(run_dir), arrivals="steps")
+    assert workload.provenance is not None
+    expected = {"no_output": 1, "no_arrival": 2, "no_request_row": 1}
+    assert expected == workload.provenance["dropped"]
+    output = {r.request_id: r.output_tokens for r in workload.requests}
+    assert 236 == len(output)
+    assert (3, 77) == (output["az0001"], output["az0002"])
+
+
+def test_a_run_without_arrive_events_has_no_steps(run_dir: Path) -> None:
+    """Refused by the table that lacks them, with the other way named."""
+    assert has_arrive_events(read_run(run_dir), 0)
+    rewrite(run_dir, E, lambda f: f.filter(pl.col("kind") != "arrive"))
+    run = read_run(run_dir)
+    assert not has_arrive_events(run, 0)
+    with pytest.raises(InputError, match=r"events must hold arrive events .*none of engine 0"):
+        run_workload(run, arrivals="steps")
+
+
+def test_a_request_that_arrives_twice_makes_no_workload(run_dir: Path) -> None:
+    """Nobody could tell which of the two a row is about."""
+    second = (pl.col("kind") == "arrive") & (pl.col("request_id") == "az0001")
+    name = pl.when(second).then(pl.lit("az0000")).otherwise("request_id").alias("request_id")
+    rewrite(run_dir, E, lambda f: f.with_columns(name))
+    with pytest.raises(InputError, match="request_id must be unique"):
+        run_workload(read_run(run_dir), arrivals="steps")
+
+
+def two_engines(run_dir: Path) -> Run:
+    """The run with every odd request on engine 1."""
+    odd = pl.col("request_id").str.slice(2).cast(pl.Int64) % 2
+    for table in (R, E):
+        rewrite(run_dir, table, lambda f: f.with_columns(engine=odd))
+    return read_run(run_dir)
+
+
+def test_each_engine_of_a_run_is_a_replay_of_its_own(run_dir: Path) -> None:
+    """One has to be chosen, and has only what reached it, in steps and by the clock."""
+    run = two_engines(run_dir)
+    with pytest.raises(InputError, match=r"engine must be one of 0, 1 \(--engine.*, got none"):
+        run_workload(run, arrivals="steps")
+    with pytest.raises(InputError, match=r"engine must be one of 0, 1 .*, got 2"):
+        engine_of(run, 2)
+    assert [0, 1] == [engine_of(run, k) for k in (0, 1)]
+    for arrivals in ("steps", "time"):
+        for engine in (0, 1):
+            workload = run_workload(run, arrivals=arrivals, engine=engine)
+            expected = {f"az{k:04d}" for k in range(engine, 240, 2)}
+            assert expected == {r.request_id for r in workload.requests}
+            assert workload.provenance is not None
+            assert engine == workload.provenance["engine"]
+    assert 240 == len(run_workload(run))
+    (run_dir / "offered.jsonl").unlink()
+    assert 120 == len(run_workload(read_run(run_dir), engine=1))
+
+
+def test_the_engine_of_a_run_that_names_none_is_the_first(tmp_path: Path) -> None:
+    """A run of only a manifest has nothing else to choose from."""
+    (tmp_path / "manifest.json").write_bytes((FIXTURES / "base-1" / "manifest.json").read_bytes())
+    assert 0 == engine_of(read_run(tmp_path), None)
+    assert 0 == engine_of(base(), None)
+
+
+# --- the configuration a run had ------------------------------------------------------------
+
+
+def test_a_manifest_gives_the_engine_s_configuration() -> None:
+    """Every scheduler key, the pool, and the bytes of a token; a tick is a step."""
+    assert {
+        "engine": {
+            "profile": "vllm-v1",
+            "rule": "vllm-0.32.0",
+            "tick_us": 1,
+            "block_size": 32,
+            "capacity_blocks": 47,
+            "enable_prefix_caching": False,
+            "max_num_seqs": 128,
+            "max_num_batched_tokens": 2048,
+            "max_model_len": 960,
+            "scheduling_policy": "fcfs",
+            "enable_chunked_prefill": True,
+            "scheduler_reserve_full_isl": True,
+            "watermark": 0.0,
+            "long_prefill_token_threshold": 0,
+            "async_scheduling": False,
+        },
+        "policy": {"kv_bytes_per_token": 2048},
+    } == run_config_tables(base())
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_what_a_manifest_does_not_know_is_never_guessed(run_dir: Path, key: str) -> None:
+    """The null field is named, unless the release does not have the option at all."""
+    edit(run_dir, "cache.num_gpu_blocks", None)
+    edit(run_dir, FIELDS[key], None)
+    run = read_run(run_dir)
+    with pytest.raises(InputError) as caught:
+        run_config_tables(run)
+    assert (FIELDS[key], "null") == (caught.value.field, caught.value.found)
+    assert str(run_dir / "manifest.json") == caught.value.place
+    assert "--config" in caught.value.rule
+    assert key not in run_config_tables(run, {key})["engine"]
+
+
+def test_every_unknown_field_is_named_at_once(run_dir: Path) -> None:
+    """One look at the message is enough."""
+    for field in ("scheduler.max_num_seqs", "cache.block_size"):
+        edit(run_dir, field, None)
+    with pytest.raises(InputError) as caught:
+        run_config_tables(read_run(run_dir))
+    assert "cache.block_size, scheduler.max_num_seqs" == caught.value.field
+
+
+def test_usable_blocks_are_known_from_the_engine_s_count(run_dir: Path) -> None:
+    """One of vLLM's blocks is its null block; bytes of a token stay the default if unknown."""
+    edit(run_dir, "cache.capacity_blocks", None)
+    edit(run_dir, "cache.kv_bytes_per_token", None)
+    tables = run_config_tables(read_run(run_dir))
+    assert 79 == tables["engine"]["capacity_blocks"]
+    assert {} == tables["policy"]
+
+
+@pytest.mark.parametrize(
+    ("version", "rule"),
+    [("0.32.0", "vllm-0.32.0"), ("0.17.1+cpu", "vllm-0.17.1"), ("1.2.3+cu129.gb", "vllm-1.2.3")],
+)
+def test_the_rule_is_the_release_that_served(run_dir: Path, version: str, rule: str) -> None:
+    """A build's suffix changes no scheduler."""
+    edit(run_dir, "engine.version", version)
+    assert rule == run_rule(read_run(run_dir))
+
+
+@pytest.mark.parametrize("version", [None, "0.32", "0.32.0rc1", "0.33.0.dev7+gabc", "v0.32.0", "é"])
+def test_what_is_no_release_has_no_rule(run_dir: Path, version: str | None) -> None:
+    """An unreleased build may decide in any way."""
+    edit(run_dir, "engine.version", version)
+    with pytest.raises(InputError, match=r"engine\.version must be a release, X\.Y\.Z"):
+        run_rule(read_run(run_dir))
+
+
+def test_another_engine_has_no_rule_of_vllm(run_dir: Path) -> None:
+    """Versions of other engines look the same."""
+    edit(run_dir, "engine.name", HIDDEN)
+    with pytest.raises(InputError, match=r"engine\.name must be vllm .*19 code points"):
+        run_config_tables(read_run(run_dir))
+
+
+def test_what_a_replay_does_not_model_is_said(run_dir: Path) -> None:
+    """Pipeline stages, and shared prefixes that nobody recorded; nothing where nothing is lost."""
+    assert [] == not_replayed(read_run(run_dir))
+    edit(run_dir, "parallel.pipeline", 2)
+    edit(run_dir, "cache.enable_prefix_caching", value=True)
+    found = not_replayed(read_run(run_dir))
+    assert ["pipeline", "prefix"] == [sentence.split()[0] for sentence in found]
+    lists = pl.Series("prefix_blocks", [[1, 2], None] * 120)
+    rewrite(run_dir, R, lambda f: f.with_columns(lists))
+    assert 1 == len(not_replayed(read_run(run_dir)))

@@ -37,7 +37,7 @@ def check_ledgers(
 def _check(
     db: "duckdb.DuckDBPyConnection", ledger: "Ledger", runs: Sequence[GateRun]
 ) -> LedgerCheck:
-    from replay.oracle import verify_ledger
+    from replay.oracle.verify import verify_ledger
 
     engine, requests = ledger.config.engine, ledger.workload.requests
     covered = rows(

@@ -34,12 +34,17 @@ OUT's name with the ending .attempts.parquet. Any other row that breaks the form
 error that names its line, and nothing is written. --start and --count keep a window of the
 requests, the first of them arriving at 0; the lab replays at most 64.
 
+Of a run, --arrivals time (the default) takes what was offered, or else what was measured, by the
+clock; --arrivals steps takes what reached one engine, each request arriving at the step that could
+first schedule it: replay it with tick_us = 1.
+
 \b
 Examples:
   preempt import azure AzureLLMInferenceTrace_conv.csv -o conv.parquet
   preempt import azure AzureLLMInferenceTrace_conv.csv --count 64 -o lab.jsonl
   preempt import mooncake conversation_trace.jsonl -o mooncake.parquet
   preempt import run my-run --start 100 --count 500 -o part.jsonl
+  preempt import run my-run --arrivals steps -o steps.parquet
 """
 
 
@@ -56,6 +61,8 @@ Examples:
 )
 @click.option("--start", type=click.IntRange(min=0), help="First request to keep, counted from 0.")
 @click.option("--count", type=click.IntRange(min=1), help="How many requests to keep.")
+@options.arrivals
+@options.engine
 @options.force
 @options.quiet
 @options.as_json
@@ -67,6 +74,8 @@ def import_command(
     max_requests: int,
     start: int | None,
     count: int | None,
+    arrivals: str | None,
+    engine: int | None,
     force: bool,
     quiet: bool,
     as_json: bool,
@@ -76,8 +85,10 @@ def import_command(
     if _same_file(out, file):
         raise OutputExists(f"{out}: is the file to be read; choose another path")
     if trace_format == _RUN:
-        result = _import_run(file, start or 0, count, max_requests)
+        result = _import_run(file, (start or 0, count), arrivals or "time", engine, max_requests)
     else:
+        if arrivals is not None or engine is not None:
+            raise click.UsageError("--arrivals and --engine go with FORMAT run only.")
         result = FORMATS[trace_format].read(file, max_requests)
         if start is not None or count is not None:
             part = window(result.workload, start or 0, count, printable(str(file), 200))
@@ -97,10 +108,19 @@ def _same_file(out: Path, file: Path) -> bool:
         return False
 
 
-def _import_run(path: Path, start: int, count: int | None, max_requests: int) -> ImportResult:
-    from collectors.run import read_run, run_workload
+def _import_run(
+    path: Path,
+    part: tuple[int, int | None],
+    arrivals: str,
+    engine: int | None,
+    max_requests: int,
+) -> ImportResult:
+    from collectors.run import engine_of, read_run, run_workload
 
-    workload = run_workload(read_run(path), start, count)
+    run = read_run(path)
+    if engine is not None:
+        engine = engine_of(run, engine)
+    workload = run_workload(run, *part, arrivals=arrivals, engine=engine)
     if len(workload) > max_requests:
         rule = f"must hold at most {max_requests} requests"
         raise InputError(printable(str(path), 200), "", rule, f"{len(workload)}")

@@ -21,6 +21,16 @@ PATH = click.Path(path_type=Path)
 force = click.option("--force", is_flag=True, help="Replace an output of this command.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+arrivals = click.option(
+    "--arrivals",
+    type=click.Choice(["steps", "time"]),
+    help="Of a run: the engine's own steps, from its arrive events, or what the clock says.",
+)
+engine = click.option(
+    "--engine",
+    type=click.IntRange(min=0),
+    help="Of a run of several data-parallel engines: the index of the one meant.",
+)
 
 
 def say(message: str, *, quiet: bool = False) -> None:

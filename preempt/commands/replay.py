@@ -8,8 +8,11 @@ import click
 
 from preempt.commands import options
 from preempt.commands.options import say
+from preempt.commands.progress import progress_shown
 from replay.config import RECOVERIES
+from replay.output import check_new_directory
 from replay.strict import printable
+from replay.victims import VICTIMS
 
 MOST_SHOWN = 20  # violations of one ledger, for a person
 
@@ -17,17 +20,27 @@ MOST_SHOWN = 20  # violations of one ledger, for a person
 @click.command("replay")
 @click.argument("workload", type=options.PATH)
 @click.option(
-    "--config", "config_path", type=options.PATH, required=True, help="Configuration (TOML)."
+    "--config",
+    "config_path",
+    type=options.PATH,
+    help="Configuration (TOML); a run directory brings its engine's own.",
 )
 @click.option("--out", type=options.PATH, required=True, help="Ledger directory to create.")
 @click.option("--recovery", type=click.Choice(RECOVERIES), help="Instead of policy.recovery.")
-@click.option("--victim", help="Instead of policy.victim; the lab knows only its own 'rule'.")
+@click.option("--victim", help=f"Instead of policy.victim: {', '.join(VICTIMS)}.")
+@click.option(
+    "--assume-rule",
+    is_flag=True,
+    help="Replay a release that nobody checked by a checked one near it, labelled as assumed.",
+)
+@options.arrivals
+@options.engine
 @click.option(
     "--on-oversize",
     type=click.Choice(["refuse", "drop"]),
     default="refuse",
     show_default=True,
-    help="What to do with requests that could never fit the pool.",
+    help="What to do with requests that could never fit the pool or max_model_len.",
 )
 @click.option(
     "--keep-censored",
@@ -35,32 +48,39 @@ MOST_SHOWN = 20  # violations of one ledger, for a person
     help="Write the ledger even if requests are unfinished at max_ticks (else exit 1).",
 )
 @click.option(
-    "--jsonl/--no-jsonl", default=True, show_default=True, help="Also write events.jsonl."
+    "--jsonl/--no-jsonl",
+    default=None,
+    help="Whether to write events.jsonl too; left out, only the lab does.",
 )
 @options.force
 @options.quiet
 @options.as_json
 def replay_command(
     workload: Path,
-    config_path: Path,
+    config_path: Path | None,
     out: Path,
     recovery: str | None,
     victim: str | None,
+    assume_rule: bool,
+    arrivals: str | None,
+    engine: int | None,
     on_oversize: str,
     keep_censored: bool,
-    jsonl: bool,
+    jsonl: bool | None,
     force: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Replay WORKLOAD through one policy and write the ledger to --out.
 
-    WORKLOAD is a .parquet, .jsonl or .json workload, or - for JSON Lines on standard input.
+    WORKLOAD is a .parquet, .jsonl or .json workload, - for JSON Lines on standard input, or the
+    directory of a collected run. A run brings its engine's configuration, and the steps in which
+    its requests arrived where they were recorded; --config and --arrivals time replace them.
     The ledger directory holds the workload, the configuration, every event, a row per request
     and the receipt with the four hashes; `preempt verify` checks it alone.
 
     \b
-    A configuration needs only two keys:
+    A configuration of the lab needs only two keys:
         [engine]
         profile = "lab"
         capacity_blocks = 12
@@ -74,25 +94,51 @@ def replay_command(
     Rates and thresholds are per tick: scale them with tick_us.
 
     \b
-    Example:
-        preempt replay workload.parquet --config lab.toml --recovery swap --out swap/
-    """
-    from replay.config import read_config
-    from replay.fit import drop_oversize, request_check
-    from replay.ledger import write_ledger
-    from replay.run import replay
-    from replay.workload_file import read_workload
+    vLLM's own decisions, one tick for each step of the engine, need:
+        [engine]
+        profile = "vllm-v1"
+        rule = "vllm-0.32.0"
+        capacity_blocks = 2499
+        max_num_batched_tokens = 8192
+        max_model_len = 16384
+    and take all of the above besides; of vLLM 0.32.0's own, with its defaults:
+        [engine]    scheduling_policy = "fcfs" (or "priority"),
+                    enable_chunked_prefill = true, scheduler_reserve_full_isl = true,
+                    watermark = 0.0, long_prefill_token_threshold = 0,
+                    enable_prefix_caching = true, async_scheduling = true
+        [policy]    victim = "rule"
+        [limits]    max_requests = 10000000, max_ticks = 1000000000
+    Another victim, and any recovery but "recompute", is a what-if: no vLLM does it.
 
-    config = read_config(config_path).with_policy(recovery, victim)
-    check = request_check(config, keep_oversize=on_oversize == "drop")
-    loaded = read_workload(workload, config.limits.max_requests, check)
-    if on_oversize == "drop":
-        loaded, dropped = drop_oversize(loaded, config, str(workload))
-        if dropped:
-            names = ", ".join(printable(name) for name in dropped)
-            say(f"left out as oversize: {len(dropped)} ({names})", quiet=quiet)
-    ledger = replay(loaded, config, str(workload), keep_censored=keep_censored)
-    write_ledger(ledger, out, force=force, jsonl=jsonl)
+    \b
+    Examples:
+        preempt replay workload.parquet --config lab.toml --recovery swap --out swap/
+        preempt replay conv.parquet --config vllm.toml --victim least-computed --out what-if/
+        preempt replay my-run --out as-it-was/
+    """
+    from preempt.inputs import Choices, replay_inputs
+    from replay.ledger import FILES, write_ledger
+    from replay.run import replay
+
+    check_new_directory(out, force=force, owned=FILES)
+    choices = Choices(recovery, victim, assume_rule, on_oversize == "drop", arrivals, engine)
+    with progress_shown(quiet=quiet) as progress:
+        progress.phase(f"reading {workload}")
+        inputs = replay_inputs(workload, config_path, choices)
+        ledger = replay(
+            inputs.workload,
+            inputs.config,
+            str(workload),
+            keep_censored=keep_censored,
+            progress=progress.requests("replaying"),
+        )
+        progress.phase(f"writing {out}")
+        write_ledger(ledger, out, force=force, jsonl=jsonl)
+    for note in inputs.notes:
+        say(f"{workload}: {note}", quiet=quiet)
+    if inputs.oversize:
+        names = ", ".join(printable(name) for name in inputs.oversize)
+        say(f"left out as oversize: {len(inputs.oversize)} ({names})", quiet=quiet)
     if as_json:
         options.print_json(ledger.receipt)
     for line in _summary(ledger.receipt):
@@ -122,7 +168,7 @@ def verify_command(
     from dataclasses import asdict
 
     from replay.ledger import read_ledger
-    from replay.oracle import verify_ledger
+    from replay.oracle.verify import verify_ledger
 
     results: dict[str, Any] = {}
     for path in ledgers:
@@ -143,13 +189,18 @@ def verify_command(
 
 def _summary(receipt: dict[str, Any]) -> list[str]:
     totals, fairness, engine = receipt["totals"], receipt["fairness"], receipt["engine"]
+    policy, tax = receipt["policy"], receipt["totals"]["recompute_tax_frac"]
     return [
         f"modelled by {engine['profile']} ({engine['rule']}),"
-        f" recovery {receipt['policy']['recovery']}: {totals['requests']} requests,"
+        f" recovery {policy['recovery']}, victim {policy['victim']}: {totals['requests']} requests,"
         f" {totals['completions']} complete, {totals['censored']} censored",
+        *receipt.get("what_ifs", ()),
         f"{totals['pressure_events']} pressure events, {totals['preemptions']} preemptions,"
         f" {totals['freed_blocks']} blocks freed, {totals['charged_tokens']} tokens to replay,"
         f" {totals['swap_out_bytes']} bytes out, {totals['swap_in_bytes']} bytes in",
+        "recompute tax: no token was executed"
+        if tax is None
+        else f"recompute tax: {tax:.2%} of {totals['executed_tokens']} executed tokens",
         f"▲ {len(fairness['flagged_wait'])} waited too long,"
         f" ✕ {len(fairness['flagged_repeat'])} displaced too often",
         f"input_sha256 {receipt['input_sha256']}",

@@ -1,6 +1,7 @@
 -- Grain: one row per ledger_id, run_id: the declared inputs of each replay and what it came to.
 SELECT
     l.*,
+    CAST(l.receipt -> '$.what_ifs' AS VARCHAR[]) AS what_ifs,
     f.modelled_flagged_wait_requests,
     f.modelled_flagged_repeat_requests
 FROM modelled_ledgers AS l

@@ -1,17 +1,15 @@
 """Derives every lab event again from the rules, walking along a ledger (SPEC §4, §5, §8).
 
 It shares no code with the scheduler: from the workload, the configuration and the events before
-it, each event's every column is worked out and compared. A wrong value is a violation at that
-event's `seq`, and the walk goes on from the right one; an event that should not be there, or is
-missing, ends the walk, because everything after it would be judged against a run that never was.
+it, each event's every column is worked out and compared.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from replay.config import Config
-from replay.events import CODES, COLUMNS, Event, Kind, Reason, Recovery
+from replay.events import COLUMNS, Event, Kind, Reason, Recovery
+from replay.oracle.walk import Comparison, Diverged, Equations, Violation
 from replay.workload import Request, Workload
 
 # Column -> the equation a wrong value there breaks.
@@ -54,33 +52,23 @@ VICTIM = "the victim is the rule's choice among the running"
 QUEUE = "the queue is ordered by (priority, arrival tick, request_id) and nobody overtakes"
 FLAGS = "flags exactly when the predicate holds"
 COMPLETE = "the ledger ends when every request is complete or censored"
-ALL_EQUATIONS = tuple(dict.fromkeys((*EQUATIONS.values(), VICTIM, QUEUE, FLAGS, COMPLETE)))
-# The equation that an event of a kind breaks by being there when nothing calls for it.
-_SURPLUS = {
-    Kind.ADMIT: QUEUE,
-    Kind.RESUME: QUEUE,
-    Kind.PREEMPT: VICTIM,
-    Kind.SWAPPED_OUT: EQUATIONS["swap_out_bytes"],
-    Kind.RECOVERED: EQUATIONS["work_left_tokens"],
-    Kind.FIRST_TOKEN: EQUATIONS["generated_tokens"],
-    Kind.COMPLETE: EQUATIONS["generated_tokens"],
-    Kind.FLAG_WAIT: FLAGS,
-    Kind.FLAG_REPEAT: FLAGS,
-    Kind.CENSORED: COMPLETE,
-}
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken equation, at one event (`seq` None: not an event's) with what was expected."""
-
-    equation: str
-    seq: int | None
-    detail: str
-
-
-class _Diverged(Exception):
-    """The ledger's next event is not the one the rules give."""
+LAB = Equations(
+    EQUATIONS,
+    {
+        Kind.PREEMPT: VICTIM,
+        Kind.ADMIT: QUEUE,
+        Kind.RESUME: QUEUE,
+        Kind.SWAPPED_OUT: EQUATIONS["swap_out_bytes"],
+        Kind.RECOVERED: EQUATIONS["work_left_tokens"],
+        Kind.FIRST_TOKEN: EQUATIONS["generated_tokens"],
+        Kind.COMPLETE: EQUATIONS["generated_tokens"],
+        Kind.FLAG_WAIT: FLAGS,
+        Kind.FLAG_REPEAT: FLAGS,
+        Kind.CENSORED: COMPLETE,
+    },
+    COMPLETE,
+)
+ALL_EQUATIONS = LAB.all
 
 
 class _Progress:
@@ -109,17 +97,18 @@ class _Progress:
 
 def walk(workload: Workload, config: Config, events: Sequence[Event]) -> list[Violation]:
     """Every violation in a lab ledger's events, in order of `seq`."""
-    walker = _Walk(workload, config, events)
+    comparison = Comparison(events, LAB)
     try:
-        walker.all_ticks()
-    except _Diverged as diverged:
-        walker.violations.append(diverged.args[0])
-    return walker.violations
+        _Walk(workload, config, comparison).all_ticks()
+        comparison.finish()
+    except Diverged as diverged:
+        comparison.violations.append(diverged.violation)
+    return comparison.violations
 
 
 class _Walk:
-    def __init__(self, workload: Workload, config: Config, events: Sequence[Event]) -> None:
-        self.config, self.events = config, events
+    def __init__(self, workload: Workload, config: Config, comparison: Comparison) -> None:
+        self.config, self.comparison = config, comparison
         self.tick_us = config.engine.tick_us or 1
         self.all = [_Progress(k, r, self.tick_us) for k, r in enumerate(workload.requests)]
         self.coming = list(self.all)
@@ -128,39 +117,18 @@ class _Walk:
         self.to_host: list[_Progress] = []
         self.on_host_bytes = 0
         self.tick = 0
-        self.next = 0  # position of the next event to compare
-        self.violations: list[Violation] = []
 
     # Comparing.
 
     def expect(self, kind: Kind, who: _Progress, equation: str, **own: Any) -> None:
         """Compare the next event with what the rules give here, column by column."""
-        if self.next == len(self.events):
-            self.diverge(equation, kind, who, "the ledger ends")
-        found = self.events[self.next]
-        if not self._is(self.next, kind, who):
-            if self._is(self.next + 1, kind, who):  # the right one comes next: this one is surplus
-                equation = _SURPLUS.get(Kind(found.kind), EQUATIONS["kind"])
-            self.diverge(equation, kind, who, self._name(found))
-        given = dict(zip(COLUMNS, found, strict=True))
-        for column, value in self.row(kind, who, own).items():
-            if given[column] != value:
-                detail = f"{column} must be {_shown(column, value)}"
-                detail += f", found {_shown(column, given[column])}"
-                self.violations.append(Violation(EQUATIONS[column], self.next, detail))
-        self.next += 1
-
-    def _is(self, position: int, kind: Kind, who: _Progress) -> bool:
-        if position >= len(self.events):
-            return False
-        event = self.events[position]
-        return (event.kind, event.request_id, event.tick) == (kind, who.index, self.tick)
+        self.comparison.expect(Event(**self.row(kind, who, own)), equation)
 
     def row(self, kind: Kind, who: _Progress, own: dict[str, Any]) -> dict[str, Any]:
         occupied = sum(r.blocks for r in self.running)
         facts = who.request
         return dict.fromkeys(COLUMNS) | {
-            "seq": self.next,
+            "seq": self.comparison.next,
             "tick": self.tick,
             "time_us": self.tick * self.tick_us,
             "kind": kind,
@@ -183,23 +151,15 @@ class _Walk:
             **own,
         }
 
-    def diverge(self, equation: str, kind: Kind, who: _Progress, found: str) -> None:
-        expected = f"{kind.name.lower()} of request {who.index} at tick {self.tick}"
-        seq = min(self.next, len(self.events) - 1) if self.events else None
-        raise _Diverged(Violation(equation, seq, f"expected {expected}, found {found}"))
-
-    def _name(self, event: Event) -> str:
-        kind = _shown("kind", event.kind)
-        return f"{kind} of request {event.request_id} at tick {event.tick}"
-
     # Walking.
 
     def all_ticks(self) -> None:
         last = self.config.limits.max_ticks
         while self.tick < last and not all(r.done for r in self.all):
-            upcoming = self.events[self.next].tick if self.next < len(self.events) else last
+            upcoming = self.comparison.upcoming_tick()
+            until = last if upcoming is None else min(upcoming, last)
             # The last silent tick is walked in full: a prefill may end there without an event.
-            self.silent_ticks(min(upcoming, last) - self.tick - 1)
+            self.silent_ticks(until - self.tick - 1)
             self.one_tick()
             self.tick += 1
         if not all(r.done for r in self.all):
@@ -207,11 +167,6 @@ class _Walk:
             for who in self.all:
                 if not who.done:
                     self.expect(Kind.CENSORED, who, COMPLETE)
-        if self.next < len(self.events):
-            found = self._name(self.events[self.next])
-            raise _Diverged(
-                Violation(COMPLETE, self.next, f"expected no more events, found {found}")
-            )
 
     def one_tick(self) -> None:
         policy = self.config.policy
@@ -472,12 +427,3 @@ def _key(who: _Progress) -> tuple[int, int, bytes]:
 
 def _rounded_up(amount: int, rate: int) -> int:
     return (amount + rate - 1) // rate
-
-
-def _shown(column: str, value: Any) -> str:
-    if value is None:
-        return "null"
-    codes = CODES.get(column)
-    if codes is not None:
-        return next((c.name.lower() for c in codes if c == value), "an unknown name")
-    return f"request {value}" if column in ("request_id", "requester_id") else str(value)

@@ -1,0 +1,86 @@
+"""The configuration that a measured run's engine had, as its manifest tells it.
+
+Plain tables in the words of a `vllm-v1` configuration file (SPEC §3): whoever replays the run
+parses them. What the manifest does not know is never guessed.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from collectors.manifest import value_at
+from collectors.run import Run
+from replay.errors import InputError, describe
+
+_GIVE = "(--config gives a configuration instead)"
+_RELEASE = re.compile(r"([0-9]+\.[0-9]+\.[0-9]+)(?:\+[A-Za-z0-9.]+)?")
+_CACHE_KEYS = ("block_size", "capacity_blocks", "enable_prefix_caching")
+_SCHEDULER_KEYS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "scheduling_policy",
+    "enable_chunked_prefill",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "long_prefill_token_threshold",
+    "async_scheduling",
+)
+FIELDS = {key: f"cache.{key}" for key in _CACHE_KEYS} | {
+    key: f"scheduler.{key}" for key in _SCHEDULER_KEYS
+}
+
+
+def run_rule(run: Run) -> str:
+    """`vllm-X.Y.Z` of the release that served the run; a build's own suffix (`+cpu`) is cut off.
+
+    An unknown version, one that is no release and another engine are an `InputError`.
+    """
+    place, engine = manifest_place(run), run.manifest["engine"]
+    if engine["name"] != "vllm":
+        raise InputError(place, "engine.name", f"must be vllm {_GIVE}", describe(engine["name"]))
+    version = engine["version"]
+    found = None if version is None else _RELEASE.fullmatch(version)
+    if found is None:
+        rule = f"must be a release, X.Y.Z, to choose its rule {_GIVE}"
+        raise InputError(place, "engine.version", rule, describe(version))
+    return f"vllm-{found[1]}"
+
+
+def run_config_tables(run: Run, lacking: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """Tables of a `vllm-v1` configuration whose ticks are the run's own steps.
+
+    Keys in `lacking` are options that the release does not have: unknown, they are left out. Any
+    other unknown key is an `InputError` that names the manifest's fields.
+    """
+    known = {key: value_at(run.manifest, field) for key, field in FIELDS.items()}
+    blocks = value_at(run.manifest, "cache.num_gpu_blocks")
+    if known["capacity_blocks"] is None and blocks is not None:
+        known["capacity_blocks"] = blocks - 1  # one is vLLM's null block
+    rule = run_rule(run)
+    missing = [FIELDS[k] for k, value in known.items() if value is None and k not in lacking]
+    if missing:
+        must = f"must be known to replay the run as it was {_GIVE}"
+        raise InputError(manifest_place(run), ", ".join(missing), must, "null")
+    given = {key: value for key, value in known.items() if value is not None}
+    kv_bytes = value_at(run.manifest, "cache.kv_bytes_per_token")
+    return {
+        "engine": {"profile": "vllm-v1", "rule": rule, "tick_us": 1, **given},
+        "policy": {} if kv_bytes is None else {"kv_bytes_per_token": kv_bytes},
+    }
+
+
+def not_replayed(run: Run) -> list[str]:
+    """What the engine did that a replay of the run does not, a sentence each: exact it is not."""
+    found = []
+    if (value_at(run.manifest, "parallel.pipeline") or 1) > 1:
+        found.append("pipeline parallelism keeps several batches in flight, a replay does not")
+    shared = run.requests["prefix_blocks"].null_count() < run.requests.height
+    if value_at(run.manifest, "cache.enable_prefix_caching") and not shared:
+        found.append("prefix caching was on, but which prompts share a prefix was not recorded")
+    return found
+
+
+def manifest_place(run: Run) -> str:
+    """How messages call the run's manifest."""
+    return str(run.path / "manifest.json")

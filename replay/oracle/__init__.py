@@ -1,0 +1,1 @@
+"""The conservation oracle: a second reading of the rules, sharing no code with the schedulers."""

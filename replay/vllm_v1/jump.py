@@ -1,0 +1,162 @@
+"""Passing over stretches of steps in which every decision is known in advance.
+
+While everybody who runs decodes, nobody arrives, can be admitted or is due for a flag, and the free
+blocks last, a step gives each running request one token and nothing else happens. Such steps are
+counted, not taken; the one that ends the stretch gets all their tokens, and its own, at once.
+"""
+
+from replay.vllm_v1.queue import head
+from replay.vllm_v1.state import (
+    ACTIVE,
+    ARRIVAL,
+    ARRIVED,
+    ASYNC,
+    BARREN,
+    BLOCK_SIZE,
+    BLOCKS,
+    BUDGET,
+    CACHING,
+    COMPUTED,
+    FINISHING,
+    FLAG_DUE,
+    FLAG_FRESH,
+    FREE,
+    FULL_SEQUENCE,
+    GENERATED,
+    IN_FLIGHT,
+    MAX_QUEUE,
+    MAX_SEQS,
+    MAX_TICKS,
+    NOBODY,
+    OUTGOING,
+    OUTPUT,
+    OWED,
+    OWED_BLOCKS,
+    PROMPT,
+    REPLAYED,
+    RESTORING,
+    THRESHOLD,
+    TICK,
+    WATERMARK,
+    WHOLE,
+    State,
+)
+
+
+def look_ahead(s: State, moved: bool) -> None:
+    """After a step: put off the quiet ones that follow, and see whether the next is plain too.
+
+    Moves TICK on, with the tokens of the skipped steps OWED (their blocks are taken from FREE
+    already), and sets WHOLE if in the step at TICK every running request decodes, so that no
+    request has to be looked at alone.
+    """
+    config, now = s.config, s.now
+    now[OWED] = 0
+    now[OWED_BLOCKS] = 0
+    now[WHOLE] = 0
+    if not moved:
+        now[TICK] += _until_something(s)
+        return
+    active = now[ACTIVE]
+    if config[CACHING] or now[OUTGOING] + now[RESTORING] > 0 or not 0 < active <= config[BUDGET]:
+        return
+    tokens = _until_one_finishes(s)
+    if tokens <= 0:
+        return
+    quiet = 0 if _may_admit(s) else min(_until_something(s), tokens - 1)
+    # In `block_size` steps everyone grows once: whole rounds first, then step by step.
+    block_size = config[BLOCK_SIZE]
+    rounds = min(now[FREE] // active, quiet // block_size)
+    owed = rounds * block_size
+    blocks = rounds * active
+    step = 0
+    while owed < quiet and blocks + s.growth[step] <= now[FREE]:
+        blocks += s.growth[step]
+        owed += 1
+        step += 1
+        if step == block_size:
+            step = 0
+    now[WHOLE] = not config[ASYNC] and owed == quiet and blocks + s.growth[step] <= now[FREE]
+    now[OWED] = owed
+    now[OWED_BLOCKS] = blocks
+    now[FREE] -= blocks
+    now[TICK] += owed
+
+
+def decode(s: State, ticks: int) -> None:
+    """Give every running request so many tokens, owed ones included, and list who finishes."""
+    now, requests = s.now, s.requests
+    block_size = s.config[BLOCK_SIZE]
+    free = now[FREE] + now[OWED_BLOCKS]
+    for k in range(now[ACTIVE]):
+        r = s.running[k]
+        requests[r, COMPUTED] += ticks
+        requests[r, GENERATED] += ticks
+        lacks = requests[r, COMPUTED] - requests[r, BLOCKS] * block_size
+        if lacks > 0:
+            blocks = -(-lacks // block_size)
+            free -= blocks
+            requests[r, BLOCKS] += blocks
+        if requests[r, GENERATED] == requests[r, OUTPUT]:
+            s.finishing[now[FINISHING]] = r
+            now[FINISHING] += 1
+    now[FREE] = free
+    now[OWED] = 0
+    now[OWED_BLOCKS] = 0
+    now[BARREN] = 0
+
+
+def _until_one_finishes(s: State) -> int:
+    """Steps, its last one included, until a running request finishes; 0 if not all decode.
+
+    Asynchronous: 1 + the steps before anybody's last token is in flight. Fills `State.growth`.
+    """
+    config, now, requests = s.config, s.now, s.requests
+    block_size, asynchronous = config[BLOCK_SIZE], config[ASYNC]
+    least = config[MAX_TICKS]
+    s.growth[:] = 0
+    for k in range(now[ACTIVE]):
+        r = s.running[k]
+        computed = requests[r, COMPUTED]
+        generated = requests[r, GENERATED]
+        room = requests[r, BLOCKS] * block_size - computed
+        context = requests[r, PROMPT] + generated
+        left = requests[r, OUTPUT] - generated
+        if asynchronous:
+            decodes = requests[r, IN_FLIGHT] == 1 and computed == context
+            left -= 1
+        else:
+            decodes = computed == context - 1
+        if not decodes or generated == 0 or requests[r, REPLAYED] >= 0 or room >= block_size:
+            return 0
+        least = min(least, left)
+        s.growth[room] += 1
+    return int(least)
+
+
+def _until_something(s: State) -> int:
+    """Ticks from TICK on before the next arrival, the next flag or the end."""
+    config, now, requests = s.config, s.now, s.requests
+    next_tick = min(config[MAX_TICKS], now[FLAG_DUE])
+    if now[ARRIVED] < len(requests):
+        next_tick = min(next_tick, requests[now[ARRIVED], ARRIVAL])
+    if now[FLAG_FRESH] < now[ARRIVED]:
+        next_tick = min(next_tick, requests[now[FLAG_FRESH], ARRIVAL] + config[MAX_QUEUE])
+    return int(max(next_tick - now[TICK], 0))
+
+
+def _may_admit(s: State) -> bool:
+    """Whether a step might admit the head of the queue; the free blocks only become fewer."""
+    config, now, requests = s.config, s.now, s.requests
+    if now[ACTIVE] >= config[MAX_SEQS] or now[ACTIVE] >= config[BUDGET]:
+        return False
+    r = head(config, now, requests, s.waiting)
+    if r == NOBODY:
+        return False
+    tokens = requests[r, PROMPT] + requests[r, GENERATED]
+    if not config[FULL_SEQUENCE]:
+        tokens = min(tokens, config[BUDGET] - now[ACTIVE])
+        if config[THRESHOLD] > 0:
+            tokens = min(tokens, config[THRESHOLD])
+    kept = config[WATERMARK] if now[ACTIVE] > 0 else 0
+    return bool(-(-tokens // config[BLOCK_SIZE]) + kept <= now[FREE])

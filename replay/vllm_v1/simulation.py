@@ -1,0 +1,294 @@
+"""`vllm-v1`: a workload through vLLM V1's own scheduling decisions, as rows of the event ledger."""
+
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+
+import numpy as np
+
+from replay.config import Config
+from replay.errors import InputError
+from replay.events import COLUMNS, Rows
+from replay.rules import rule_of
+from replay.vllm_v1 import step
+from replay.vllm_v1.columns import Columns
+from replay.vllm_v1.compiled import compiled
+from replay.vllm_v1.state import (
+    ACTIVE,
+    ADAPTIVE,
+    ADMITTED,
+    AFTER,
+    ALWAYS_RECOMPUTE,
+    ALWAYS_SWAP,
+    ARRIVAL,
+    BARREN,
+    BEFORE,
+    BUDGET,
+    BY_RANK,
+    CHUNK,
+    COMPLETED,
+    COVERED,
+    FINISHED,
+    FIRST_TOKEN,
+    FLAG_DUE,
+    FREE,
+    NAME,
+    NAMELESS,
+    NEVER,
+    NOBODY,
+    NOW_VALUES,
+    OUTPUT,
+    OWN_NAMES,
+    POOL_COLUMNS,
+    PRIORITY,
+    PROMPT,
+    RANK,
+    REPLAYED,
+    REQUEST_COLUMNS,
+    ROWS,
+    SEQ,
+    VICTIM_LEAST_COMPUTED,
+    VICTIM_MOST_FREED,
+    VICTIM_RULE,
+    Ints,
+    State,
+)
+
+_VICTIMS = {
+    "rule": VICTIM_RULE,
+    "least-computed": VICTIM_LEAST_COMPUTED,
+    "most-freed-per-lost-token": VICTIM_MOST_FREED,
+}
+_RECOVERIES = {"recompute": ALWAYS_RECOMPUTE, "swap": ALWAYS_SWAP, "adaptive": ADAPTIVE}
+# Machine code takes most of a second to load, and some twenty to compile the first time.
+_INTERPRETED_MOST_US = 1_500_000
+_MOST_TABLE_ENTRIES = 2**28
+_STEPS_AT_ONCE = {True: 200_000, False: 2_000}
+Progress = Callable[[int, int], None]
+
+
+class Outcome(Enum):
+    """How a replay ended."""
+
+    COMPLETE = auto()
+    OUT_OF_TICKS = auto()
+    NO_PROGRESS = auto()
+
+
+class Simulation:
+    """One replay under way: an iterator of row arrays, then what became of every request.
+
+    `rows` is how many rows each array holds at most (more only where one step needs it); without
+    `record` nothing is written and only the marks remain. `interpreted` decides whether to run
+    without machine code, None: as the work's size suggests.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        config: Config,
+        *,
+        record: bool = True,
+        rows: int = 65_536,
+        interpreted: bool | None = None,
+    ) -> None:
+        if interpreted is None:
+            interpreted = _interpreted_us(columns, config) <= _INTERPRETED_MOST_US
+        self._record = record
+        self._state = _state(columns, config, record=record, rows=rows)
+        fast = None if interpreted else compiled(self._state)
+        self._advance = fast or step.advance
+        self._steps = _STEPS_AT_ONCE[fast is not None]
+        self.outcome: Outcome | None = None
+
+    def run(self, progress: Progress | None = None) -> Iterator[Rows]:
+        """Replay to the end; each array is the caller's to keep."""
+        while True:
+            stopped = self._advance(self._state, self._steps)
+            if progress is not None:
+                progress(self.finished, len(self._state.requests))
+            if stopped == step.STEPS_DONE:
+                continue
+            yield self._take()
+            if stopped == step.ALL_DONE:
+                self.outcome = Outcome.COMPLETE
+                return
+            if stopped == step.NO_ROOM:
+                self._make_room()
+            else:
+                gone = stopped == step.NO_PROGRESS
+                self.outcome = Outcome.NO_PROGRESS if gone else Outcome.OUT_OF_TICKS
+                return
+
+    def censor(self) -> Iterator[Rows]:
+        """Rows that end what is unfinished, after `run`."""
+        if self.outcome is not Outcome.OUT_OF_TICKS or not self._record:
+            return
+        whole = False
+        while not whole:
+            whole = step.censor(self._state)
+            yield self._take()
+
+    @property
+    def finished(self) -> int:
+        """How many requests are complete."""
+        return int(self._state.now[FINISHED])
+
+    def why_unfinished(self) -> str | None:
+        """What keeps the unfinished requests from ending, where more ticks would not help."""
+        s = self._state
+        if self.outcome is Outcome.NO_PROGRESS:
+            return (
+                f"{s.now[BARREN]} preemptions brought no token:"
+                f" {s.now[ACTIVE]} running requests evict each other in turn"
+            )
+        if self.outcome is Outcome.OUT_OF_TICKS and s.now[ACTIVE] == 0:
+            return (
+                "nothing runs and the next request asks for more tokens than"
+                f" engine.max_num_batched_tokens ({s.config[BUDGET]}) with"
+                " engine.enable_chunked_prefill off"
+            )
+        return None
+
+    def marks(self) -> dict[str, Ints]:
+        """Ticks per request in workload order, -1 where never reached."""
+        requests = self._state.requests
+        return {
+            "first_admit_tick": requests[:, ADMITTED],
+            "first_token_tick": requests[:, FIRST_TOKEN],
+            "completion_tick": requests[:, COMPLETED],
+        }
+
+    def _take(self) -> Rows:
+        now = self._state.now
+        rows = self._state.rows[: now[ROWS]].copy()
+        now[SEQ] += now[ROWS]
+        now[ROWS] = 0
+        return rows
+
+    def _make_room(self) -> None:
+        needed = int(step.most_rows(self._state))
+        if needed > len(self._state.rows):
+            self._state = self._state._replace(rows=np.empty((needed, len(COLUMNS)), np.int64))
+
+
+def _interpreted_us(columns: Columns, config: Config) -> int:
+    """About how long interpreted code takes: it steps over quiet stretches where it can."""
+    engine = config.engine
+    per_token = 20 if engine.enable_prefix_caching else 5 if engine.async_scheduling else 2
+    return per_token * int(columns.output_tokens.sum())
+
+
+def _state(columns: Columns, config: Config, *, record: bool, rows: int) -> State:
+    engine = config.engine
+    most = min(engine.max_num_seqs, len(columns))
+    requests = _requests(columns, config)
+    caching = bool(engine.enable_prefix_caching)
+    longest = int((columns.prompt_tokens + columns.output_tokens).max())
+    width = min(-(-longest // engine.block_size), engine.capacity_blocks) if caching else 1
+    slots = most if caching else 1
+    if slots * width > _MOST_TABLE_ENTRIES:
+        rule = (
+            f"must leave max_num_seqs x blocks of the longest request within {_MOST_TABLE_ENTRIES}"
+            " with prefix caching"
+        )
+        raise InputError("config", "engine.max_num_seqs", rule, f"{slots} x {width}")
+    now = np.zeros(NOW_VALUES, np.int64)
+    now[FREE] = engine.capacity_blocks
+    now[FLAG_DUE] = NEVER
+    waits = len(columns) if engine.scheduling_policy == "priority" else most
+    return State(
+        config=_config(columns, config, record=record),
+        now=now,
+        requests=requests,
+        running=np.zeros(most + 1, np.int64),
+        waiting=np.zeros(waits + 1, np.int64),
+        batches=np.zeros((2, most + 1, 3), np.int64),
+        victims=np.zeros(most + 1, np.int64),
+        finishing=np.zeros(most + 1, np.int64),
+        outgoing=np.zeros(waits + most + 1, np.int64),
+        flags=np.zeros(len(columns) + 2 * most + 1, np.int64),
+        growth=np.zeros(engine.block_size, np.int64),
+        pool=_pool(engine.capacity_blocks if caching else 0),
+        buckets=np.full(2 * engine.capacity_blocks + 1 if caching else 1, NOBODY, np.int64),
+        tables=np.zeros((slots, width), np.int64),
+        slots=np.append(slots, np.arange(slots, dtype=np.int64)),
+        hits=np.zeros(width + 1, np.int64),
+        chunks=columns.chunks,
+        rows=np.empty((rows if record else 0, len(COLUMNS)), np.int64),
+    )
+
+
+def _requests(columns: Columns, config: Config) -> Ints:
+    engine = config.engine
+    requests = np.zeros((len(columns), REQUEST_COLUMNS), np.int64)
+    requests[:, PROMPT] = columns.prompt_tokens
+    requests[:, OUTPUT] = columns.output_tokens
+    requests[:, ARRIVAL] = columns.arrival_us // (engine.tick_us or 1)
+    requests[:, PRIORITY] = columns.priority
+    requests[:, [REPLAYED, ADMITTED, FIRST_TOKEN, COMPLETED]] = -1
+    if engine.scheduling_policy == "priority":
+        by_rank = np.argsort(columns.priority, kind="stable")  # workload order is arrival order
+        requests[:, BY_RANK] = by_rank
+        requests[by_rank, RANK] = np.arange(len(columns))
+    if engine.enable_prefix_caching:
+        if len(columns.chunks):
+            requests[:, CHUNK] = columns.chunk_start[:-1]
+            covered = np.diff(columns.chunk_start) * columns.chunk_tokens
+            requests[:, COVERED] = np.minimum(covered, columns.prompt_tokens)
+        blocks = -(-(columns.prompt_tokens + columns.output_tokens) // engine.block_size)
+        shared = (int(columns.chunks.max(initial=-1)) + 1) * _chunk_names(columns, config)
+        requests[:, OWN_NAMES] = shared + np.cumsum(blocks) - blocks
+    return requests
+
+
+def _chunk_names(columns: Columns, config: Config) -> int:
+    return columns.chunk_tokens // config.engine.block_size + 2
+
+
+def _pool(blocks: int) -> Ints:
+    """Every block free, in order; the last row closes the ring."""
+    pool = np.zeros((blocks + 1, POOL_COLUMNS), np.int64)
+    pool[:, BEFORE] = np.arange(-1, blocks)
+    pool[:, AFTER] = np.arange(1, blocks + 2)
+    pool[0, BEFORE] = blocks
+    pool[blocks, AFTER] = 0
+    pool[:, NAME] = NAMELESS
+    return pool
+
+
+def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
+    """`State.config`, in the order of its indexes."""
+    engine, policy, fairness = config.engine, config.policy, config.fairness
+    rule = rule_of(config)
+    most_active = min(engine.max_num_seqs, len(columns))
+    values = (
+        engine.capacity_blocks,
+        engine.block_size,
+        engine.max_num_seqs,
+        engine.max_num_batched_tokens,
+        engine.scheduling_policy == "priority",
+        engine.enable_chunked_prefill,
+        engine.scheduler_reserve_full_isl,
+        int((engine.watermark or 0.0) * (engine.capacity_blocks + 1)),
+        engine.long_prefill_token_threshold,
+        engine.enable_prefix_caching,
+        engine.async_scheduling,
+        rule.threshold_spares_lone_request,
+        rule.nameless_blocks_first,
+        rule.victim_before_moves_index,
+        _VICTIMS[policy.victim],
+        _RECOVERIES[policy.recovery],
+        policy.kv_bytes_per_token,
+        policy.prefill_tokens_per_tick,
+        policy.transfer_bytes_per_tick,
+        policy.host_capacity_bytes,
+        fairness.max_queue_ticks,
+        fairness.max_preemptions,
+        config.limits.max_ticks,
+        engine.tick_us,
+        record,
+        columns.chunk_tokens,
+        _chunk_names(columns, config),
+        1_000 + 100 * most_active,
+    )
+    return np.array(values, np.int64)
