@@ -1,16 +1,23 @@
 """The vllm-v1 scheduler: what its own documents, both ways to run it and its limits promise."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.config import Config, parse_config
+from replay.errors import Unfinished
 from replay.events import Kind, Rows, to_events
 from replay.oracle.vllm_v1 import derive
 from replay.run import replay
+from replay.vllm_v1 import compiled as compiling
+from replay.vllm_v1 import step
 from replay.vllm_v1.columns import columns_of
 from replay.vllm_v1.simulation import Outcome, Simulation
 from replay.workload import Request, Workload
@@ -146,3 +153,107 @@ def test_compiled_and_interpreted_write_the_same_rows_however_little_room_there_
     plain = simulated(workload, chosen, interpreted=True)
     assert plain.tolist() == simulated(workload, chosen, interpreted=False).tolist()
     assert plain.tolist() == simulated(workload, chosen, interpreted=True, rows=1).tolist()
+
+
+PAIR = Workload((Request("A", 0, 9, 1), Request("B", 0, 7, 2)))
+
+
+def test_requests_that_evict_each_other_for_ever_are_a_diagnosis() -> None:
+    """A what-if under which two prefills take each other's blocks in turn stops, and says why."""
+    engine = {
+        "block_size": 2,
+        "max_num_batched_tokens": 8,
+        "long_prefill_token_threshold": 2,
+        "scheduler_reserve_full_isl": False,
+    }
+    spinning = config({"policy": {"victim": "most-freed-per-lost-token"}}, **engine)
+    with pytest.raises(Unfinished, match="evict each other in turn"):
+        replay(PAIR, spinning, keep_censored=True)
+    assert 0 == replay(PAIR, config(**engine)).receipt["totals"]["censored"]
+
+
+def test_a_prompt_no_step_can_admit_is_a_diagnosis_and_no_wait() -> None:
+    """Chunked prefill off and a prompt above the budget: named, or censored when asked."""
+    stuck = config(
+        block_size=2, capacity_blocks=9, max_num_batched_tokens=8, enable_chunked_prefill=False
+    )
+    with pytest.raises(Unfinished, match=r"more tokens than engine\.max_num_batched_tokens"):
+        replay(PAIR, stuck)
+    ledger = replay(PAIR, stuck, keep_censored=True)
+    assert ["censored", "censored"] == ledger.requests["status"].to_list()
+    assert [10**9, 10**9] == ledger.requests["queue_ticks"].to_list()
+
+
+def test_vllm_s_own_rule_ends_when_everyone_evicts_everyone() -> None:
+    """A pool that holds one request, chunks of one token, everything tied: all complete."""
+    workload = Workload(tuple(Request(f"{k}", 0, 9, 6) for k in range(6)))
+    for policy in ("fcfs", "priority"):
+        engine = {"capacity_blocks": 14, "block_size": 1, "max_num_batched_tokens": 6}
+        tight = config(
+            scheduling_policy=policy,
+            scheduler_reserve_full_isl=False,
+            long_prefill_token_threshold=1,
+            **engine,
+        )
+        totals = replay(workload, tight).receipt["totals"]
+        assert (6, 36) == (totals["completions"], totals["generated_tokens"])
+        assert totals["preemptions"] > 6
+
+
+def test_without_numba_the_same_rows_come_from_interpreted_code() -> None:
+    """A machine without the compiler replays all the same."""
+    code = "import sys; sys.modules['numba'] = None\n" + IN_A_PROCESS
+    assert rows_of_a_process("import sys\n" + IN_A_PROCESS) == rows_of_a_process(code)
+
+
+def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
+    """Where no directory can be written, every process compiles for itself."""
+    (tmp_path / "file").write_text("")
+    code = (
+        "from replay.vllm_v1 import compiled\n"
+        "from pathlib import Path\n"
+        f"compiled._places = lambda name: iter([Path({str(tmp_path / 'file')!r}) / name])\n"
+    )
+    plain = "import sys; sys.modules['numba'] = None\n" + IN_A_PROCESS
+    assert rows_of_a_process(plain) == rows_of_a_process(code + IN_A_PROCESS)
+
+
+def test_damaged_kept_code_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be loaded is left alone, and nothing fails."""
+
+    def machine_code(*, keep: bool) -> compiling.Advance:
+        if keep:
+            raise EOFError
+        return step.advance
+
+    monkeypatch.setattr(compiling, "_machine_code", machine_code)
+    simulation = Simulation(columns_of(PAIR), config(), interpreted=False)
+    assert 8 == sum(len(rows) for rows in simulation.run())
+
+
+IN_A_PROCESS = """
+import numpy
+from replay.config import parse_config
+from replay.vllm_v1.columns import columns_of
+from replay.vllm_v1.simulation import Simulation
+from replay.workload import Request, Workload
+workload = Workload(tuple(Request(str(k), k, 9 + k % 5, 6) for k in range(20)))
+engine = {"profile": "vllm-v1", "rule": "vllm-0.32.0", "block_size": 4, "capacity_blocks": 9,
+          "max_num_batched_tokens": 16, "max_model_len": 64}
+config = parse_config({"engine": engine}, "test")
+rows = numpy.concatenate(list(Simulation(columns_of(workload), config, interpreted=False).run()))
+print(rows.tolist())
+"""
+
+
+def rows_of_a_process(code: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout

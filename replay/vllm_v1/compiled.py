@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from replay.vllm_v1 import jump, passes, pool, queue, rows, step, victim
+from replay.vllm_v1 import jump, passes, pool, progress, queue, rows, step, victim
 from replay.vllm_v1.state import State
 
-_MODULES = (pool, queue, rows, victim, passes, jump, step)
+_MODULES = (pool, queue, rows, victim, passes, jump, progress, step)
 _ENTRIES = ("advance", "censor")
 Advance = Callable[[State, int], int]
 

@@ -94,6 +94,7 @@ class Simulation:
         if interpreted is None:
             interpreted = _interpreted_us(columns, config) <= _INTERPRETED_MOST_US
         self._record = record
+        self._victim = config.policy.victim
         self._state = _state(columns, config, record=record, rows=rows)
         fast = None if interpreted else compiled(self._state)
         self._advance = fast or step.advance
@@ -138,8 +139,8 @@ class Simulation:
         s = self._state
         if self.outcome is Outcome.NO_PROGRESS:
             return (
-                f"{s.now[BARREN]} preemptions brought no token:"
-                f" {s.now[ACTIVE]} running requests evict each other in turn"
+                f"{s.now[BARREN]} preemptions since the last token lead back to the same state:"
+                f" requests evict each other in turn (policy.victim {self._victim})"
             )
         if self.outcome is Outcome.OUT_OF_TICKS and s.now[ACTIVE] == 0:
             return (
@@ -260,7 +261,6 @@ def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
     """`State.config`, in the order of its indexes."""
     engine, policy, fairness = config.engine, config.policy, config.fairness
     rule = rule_of(config)
-    most_active = min(engine.max_num_seqs, len(columns))
     values = (
         engine.capacity_blocks,
         engine.block_size,
@@ -289,6 +289,5 @@ def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
         record,
         columns.chunk_tokens,
         _chunk_names(columns, config),
-        1_000 + 100 * most_active,
     )
     return np.array(values, np.int64)

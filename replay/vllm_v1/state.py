@@ -72,8 +72,12 @@ COMING, WAITING, RUNNING, DONE = range(4)
     OWED_BLOCKS,  # the blocks for them, not free any more
     WHOLE,  # in the step at TICK every running request decodes
     FINISHING,  # requests in `State.finishing`
-) = range(24)
-NOW_VALUES = 24
+    SEEN_HIGH,  # fingerprint of an earlier state (`progress`)
+    SEEN_LOW,
+    LAP,  # states compared with it
+    LAP_ENDS,  # when to remember a newer one
+) = range(28)
+NOW_VALUES = 28
 
 # Indexes of `State.config`.
 (
@@ -104,9 +108,7 @@ NOW_VALUES = 24
     RECORD,
     CHUNK_TOKENS,
     CHUNK_NAMES,  # names a chunk's blocks can take
-    MOST_BARREN,
-) = range(28)
-CONFIG_VALUES = 28
+) = range(27)
 VICTIM_RULE, VICTIM_LEAST_COMPUTED, VICTIM_MOST_FREED = range(3)
 ALWAYS_RECOMPUTE, ALWAYS_SWAP, ADAPTIVE = range(3)
 

@@ -4,6 +4,7 @@ from replay.events import Recovery
 from replay.vllm_v1.jump import decode, look_ahead
 from replay.vllm_v1.passes import ask_threshold, running_pass, waiting_pass
 from replay.vllm_v1.pool import name_blocks
+from replay.vllm_v1.progress import goes_in_circles
 from replay.vllm_v1.queue import push, remove
 from replay.vllm_v1.rows import (
     ARRIVE,
@@ -56,7 +57,6 @@ from replay.vllm_v1.state import (
     MAX_QUEUE,
     MAX_SEQS,
     MAX_TICKS,
-    MOST_BARREN,
     NEVER,
     OUTGOING,
     OUTGOING_BYTES,
@@ -92,7 +92,7 @@ def advance(s: State, steps: int) -> int:
     """Go on for at most `steps` steps; gives why it stopped.
 
     NO_ROOM: the next step may write more rows than there is room for; take those written and
-    call again. NO_PROGRESS: requests evict each other and no token comes of it.
+    call again. NO_PROGRESS: requests evict each other in turn, and will for ever.
     """
     config, now = s.config, s.now
     total = len(s.requests)
@@ -104,11 +104,11 @@ def advance(s: State, steps: int) -> int:
         if now[TICK] >= config[MAX_TICKS]:
             decode(s, now[OWED])
             return OUT_OF_TICKS
-        if now[BARREN] > config[MOST_BARREN]:
-            return NO_PROGRESS
         if config[RECORD] and now[ROWS] + most_rows(s) > len(s.rows):
             return NO_ROOM
         moved = one_step(s)
+        if goes_in_circles(s):
+            return NO_PROGRESS
         now[TICK] += 1
         look_ahead(s, moved or now[FINISHED] == now[ARRIVED])
     return STEPS_DONE
