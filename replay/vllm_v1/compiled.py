@@ -48,7 +48,8 @@ def _machine_code(*, keep: bool) -> Advance:
     for module in _MODULES:
         for function in _functions(module):
             if function.__name__ not in _ENTRIES:
-                register_jitable(**options)(function)
+                # A call hands over every array; a row is long and written from many places.
+                register_jitable(forceinline=module is not rows, **options)(function)
     with _cache_directory() as writable:
         advance: Advance = njit(cache=keep and writable, **options)(step.advance)
     return advance
@@ -56,7 +57,7 @@ def _machine_code(*, keep: bool) -> Advance:
 
 def _options(njit: Any) -> dict[str, Any]:
     """Without reference counts: no array is made or dropped inside, and counting takes time."""
-    options = {"error_model": "numpy", "forceinline": True}
+    options = {"error_model": "numpy"}
     try:
         njit(_nrt=False)
     except (KeyError, TypeError):  # a numba without this option
