@@ -120,7 +120,7 @@ def in_a_process(arguments: list[str]) -> tuple[float, int, str]:
     """Wall seconds, peak bytes and output of a program of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
-    child = subprocess.Popen(  # noqa: S603
+    child = subprocess.Popen(
         [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
     output = child.stdout.read() if child.stdout else ""
@@ -163,7 +163,7 @@ def engine_seconds(python: Path, workload: Workload, chosen: Config) -> float:
             for r in workload.requests
         ],
     }
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [str(python), str(ROOT / "conformance" / "engine.py")],
         input=json.dumps(case) + "\n",
         stdout=subprocess.PIPE,

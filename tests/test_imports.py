@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("replay", "collectors", "analysis", "preempt")
+FOLDERS = ("replay", "collectors", "analysis", "conformance", "preempt")
 # What a folder may import besides itself; a trailing dot means anything below.
 ALLOWED = {
     "replay": (),
@@ -36,6 +36,7 @@ ALLOWED = {
         "replay.version",
         "replay.workload",
     ),
+    "conformance": ("replay.", "collectors.traces"),
     "preempt": ("replay.", "collectors.", "analysis."),
 }
 MODULES = [p for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
