@@ -15,6 +15,7 @@ from replay.config import Config, parse_config
 from replay.errors import Unfinished
 from replay.events import Kind, Rows, to_events
 from replay.oracle.vllm_v1 import derive
+from replay.requests_table import request_table
 from replay.run import replay
 from replay.vllm_v1 import compiled as compiling
 from replay.vllm_v1 import step
@@ -153,6 +154,23 @@ def test_compiled_and_interpreted_write_the_same_rows_however_little_room_there_
     plain = simulated(workload, chosen, interpreted=True)
     assert plain.tolist() == simulated(workload, chosen, interpreted=False).tolist()
     assert plain.tolist() == simulated(workload, chosen, interpreted=True, rows=1).tolist()
+
+
+@given(contracts())
+@settings(max_examples=50, deadline=None)
+def test_without_a_ledger_the_marks_of_every_request_are_the_ledger_s(
+    contract: tuple[Workload, Config],
+) -> None:
+    """A replay that writes no rows still knows when each request was admitted, spoke and ended."""
+    workload, chosen = contract
+    recorded = Simulation(columns_of(workload), chosen, interpreted=True)
+    rows = np.concatenate([*recorded.run(), *recorded.censor()])
+    bare = Simulation(columns_of(workload), chosen, record=False, interpreted=True)
+    assert [] == [*np.concatenate([*bare.run(), *bare.censor()])]
+    assert recorded.outcome is bare.outcome
+    table = request_table(workload, rows)
+    for name, ticks in bare.marks().items():
+        assert table[name].fill_null(-1).to_list() == ticks.tolist()
 
 
 PAIR = Workload((Request("A", 0, 9, 1), Request("B", 0, 7, 2)))
