@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from collectors.run import Run, manifest_schema, run_workload, value_at
+from collectors.run import ARRIVALS, Run, manifest_schema, run_workload, value_at
 from replay.canonical import canonical_json, sha256
 from replay.config import Limits, Timing
 from replay.errors import InputError, describe
@@ -67,7 +67,8 @@ def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
     """Row of `modelled_ledgers`; every hash of the receipt is checked first."""
     receipt = ledger.receipt
     _check_hashes(ledger, place)
-    tables = dataclasses.asdict(ledger.config)
+    config = ledger.config
+    tables = dataclasses.asdict(config)
     timing = tables.pop("timing") or dict.fromkeys(f.name for f in dataclasses.fields(Timing))
     limits = {f.name: tables["limits"][f.name] for f in dataclasses.fields(Limits)}
     tool = receipt.get("tool")
@@ -79,6 +80,7 @@ def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
         {"ledger_id": ledger_id, "run_id": run_id}
         | {"workload_name": ledger.workload.name}
         | tables["engine"]
+        | {"assumed_from": config.assumed_from}
         | tables["policy"]
         | tables["fairness"]
         | limits
@@ -156,6 +158,27 @@ def run_row(run: Run) -> dict[str, Any]:
     }
 
 
+def workload_rows(run: Run, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of `measured_workloads`; `row` is the run's of `measured_runs`.
+
+    Of equal hashes the first stays: all requests before one engine's, the clock before steps.
+    """
+    forms: list[tuple[str, int | None, str | None]] = [
+        ("time", None, row[f"{form}_workload_sha256"]) for form in ("offered", "imported")
+    ]
+    engines = pl.concat([run.events["engine"], run.requests["engine"]]).drop_nulls().unique().sort()
+    for engine in engines.to_list():
+        forms += [(a, engine, _sha256(run, arrivals=a, engine=engine)) for a in ARRIVALS]
+    found: dict[str, tuple[str, int | None]] = {}
+    for arrivals, engine, digest in forms:
+        if digest is not None:
+            found.setdefault(digest, (arrivals, engine))
+    return [
+        {"run_id": run.run_id, "arrivals": arrivals, "engine": engine, "workload_sha256": digest}
+        for digest, (arrivals, engine) in found.items()
+    ]
+
+
 def manifest_fields() -> tuple[str, ...]:
     """Dotted names of everything a manifest can say, lists and maps counted as one."""
 
@@ -174,8 +197,12 @@ def _imported(run: Run) -> str | None:
     offered = run.offered
     if offered is not None and offered.requests[0].arrival_us == 0:
         return offered.sha256  # the import only moves the first arrival to 0
+    return _sha256(run)
+
+
+def _sha256(run: Run, **chosen: Any) -> str | None:
     try:
-        return run_workload(run).sha256
+        return run_workload(run, **chosen).sha256
     except InputError:
         return None
 

@@ -17,8 +17,18 @@ def escape(text: str, limit: int = MOST_CHARACTERS) -> str:
     return safe.replace("://", ":\u200b//").replace("@", "&#64;").replace("www.", "www&#46;")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines of a table; None is shown as an en dash, text is escaped, numbers align right."""
+def milliseconds(microseconds: float | None) -> str | None:
+    """A time as people read it; what nobody measured stays None."""
+    return None if microseconds is None else f"{microseconds / 1000:,.1f}"
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], limit: int = MOST_CHARACTERS
+) -> list[str]:
+    """Lines of a table; None is shown as an en dash, text is escaped, numbers align right.
+
+    Text of a cell is cut to `limit` characters.
+    """
     rows = [list(row) for row in rows]
     numeric = [
         all(isinstance(r[k], int | float | None) for r in rows) and bool(rows)
@@ -26,11 +36,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str
     ]
     lines = [headings, ["---:" if right else "---" for right in numeric]]
     return [f"| {' | '.join(line)} |" for line in lines] + [
-        f"| {' | '.join(_cell(value) for value in row)} |" for row in rows
+        f"| {' | '.join(_cell(value, limit) for value in row)} |" for row in rows
     ]
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, limit: int) -> str:
     match value:
         case None:
             return "–"
@@ -40,4 +50,4 @@ def _cell(value: object) -> str:
             return f"{value:,}"
         case float():
             return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return escape(str(value))
+    return escape(str(value), limit)

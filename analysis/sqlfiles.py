@@ -13,6 +13,7 @@ TABLES = (
     "modelled_requests",
     "modelled_events",
     "measured_runs",
+    "measured_workloads",
     "measured_requests",
     "measured_events",
     "measured_steps",
@@ -22,6 +23,7 @@ TABLES = (
 VIEWS = (
     "modelled_side",
     "measured_side",
+    "ledger_arrivals",
     "all_differences",
     "join_differences",
     "joined_requests",

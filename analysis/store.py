@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 
@@ -41,6 +41,8 @@ __all__ = [
 
 GATE_REPORT = "preemption-gate-report/1"
 VERDICTS = ("pass", "fail", "inconclusive", "refused")
+EventProgress: TypeAlias = Callable[[int, int], None]  # (events verified, events)
+Notice: TypeAlias = Callable[[Path], EventProgress | None]
 _RUN_TABLES = {
     "measured_requests": "requests",
     "measured_events": "events",
@@ -66,10 +68,18 @@ def load_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
         return _add_run(db, run)
 
 
-def load_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str = "ledger") -> bool:
-    """Add a ledger whose hashes hold; False if it is there already. `place` is for messages."""
+def load_ledger(
+    db: duckdb.DuckDBPyConnection,
+    ledger: Ledger,
+    place: str = "ledger",
+    progress: EventProgress | None = None,
+) -> bool:
+    """Add a ledger that the oracle accepts; False if it is there already.
+
+    `place` is for messages, `progress` hears how far the oracle is.
+    """
     with transaction(db, place):
-        return _add_ledger(db, ledger, place)
+        return _add_ledger(db, ledger, place, progress)
 
 
 def load_gate_report(
@@ -81,13 +91,13 @@ def load_gate_report(
 
 
 def load_path(
-    db: duckdb.DuckDBPyConnection, path: Path, notice: Callable[[Path], None] = lambda _: None
+    db: duckdb.DuckDBPyConnection, path: Path, notice: Notice = lambda _: None
 ) -> list[Loaded]:
     """Add what `path` holds, all of it or nothing.
 
     A directory with receipt.json is a ledger, one with manifest.json a run, a JSON file a gate
     report; any other directory stands for those of its entries that are ledgers or runs. `notice`
-    hears of each path before it is read.
+    hears of each path before it is read, and may give who is to hear how far it is verified.
     """
     with transaction(db, printable(str(path), 200)):
         return [_load(db, source, notice) for source in sources(path)]
@@ -118,12 +128,12 @@ def _kind(path: Path) -> str | None:
     return "ledger" if ledger else "run" if run else None
 
 
-def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Callable[[Path], None]) -> Loaded:
-    notice(path)
+def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Notice) -> Loaded:
+    progress = notice(path)
     match _kind(path):
         case "ledger":
             ledger = read_ledger(path)
-            added = _add_ledger(db, ledger, str(path))
+            added = _add_ledger(db, ledger, str(path), progress)
             ledger_id, run_id = frames.ledger_key(ledger, str(path))
             return Loaded(path, "ledger", ledger_id, run_id, added)
         case "run":
@@ -142,6 +152,8 @@ def _add_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
     ).fetchone()
     if known is None:
         _insert_row(db, "measured_runs", row)
+        for form in frames.workload_rows(run, row):
+            _insert_row(db, "measured_workloads", form)
         for name, frame in tables.items():
             _insert_frame(db, name, frame)
         return True
@@ -156,7 +168,9 @@ def _add_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
     return False
 
 
-def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bool:
+def _add_ledger(
+    db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str, progress: EventProgress | None
+) -> bool:
     row = frames.ledger_row(ledger, place)
     where = {name: row[name] for name in ("ledger_id", "run_id")}
     requests = _keyed(frames.request_frame(ledger, place), where)
@@ -167,7 +181,7 @@ def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bo
     ).fetchone()
     if known is None:
         events = _keyed(frames.event_frame(ledger, place), where)
-        _check_ledger(ledger, place)
+        _check_ledger(ledger, place, progress)
         _insert_row(db, "modelled_ledgers", row)
         _insert_frame(db, "modelled_requests", requests)
         _insert_frame(db, "modelled_events", events)
@@ -181,9 +195,9 @@ def _add_ledger(db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str) -> bo
     return False
 
 
-def _check_ledger(ledger: Ledger, place: str) -> None:
+def _check_ledger(ledger: Ledger, place: str, progress: EventProgress | None) -> None:
     """Refuse what the oracle refuses; the hashes alone say only that nothing was changed since."""
-    violations = verify_ledger(ledger)
+    violations = verify_ledger(ledger, progress)
     if violations:
         first = violations[0]
         where = "" if first.seq is None else f"seq {first.seq}: "

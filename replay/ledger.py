@@ -76,8 +76,12 @@ def write_ledger(
 ) -> None:
     """Write the directory; an existing one is refused unless `force` (`OutputExists`).
 
-    `jsonl` says whether `events.jsonl` is written; None leaves it to the profile: the lab does.
+    `jsonl` says whether `events.jsonl` is written; None leaves it to the profile: the lab does. A
+    ledger of more events than could be read back is an `InputError`.
     """
+    if len(ledger.events) > (most := most_events(ledger.workload, ledger.config)):
+        rule = f"must hold at most {most} events to be read back"
+        raise InputError(str(path), "", rule, str(len(ledger.events)))
     metadata = {
         k: v if isinstance(v, str) else canonical_json(v).decode()
         for k, v in export_header(ledger.config).items()
@@ -115,13 +119,35 @@ def read_ledger(path: Path) -> Ledger:
 
 
 _MOST_BYTES_PER_EVENT = 4096
-_MOST_EVENTS_PER_TICK_AND_REQUEST = 8
+_EVENTS_PER_REQUEST = 6  # arrive, admit, first_token, complete or censored, two flags
+_EVENTS_PER_PREEMPTION = 4  # preempt, swapped_out, resume, recovered
+_PREEMPTIONS_PER_BLOCK = 64
+_SPARE_PREEMPTIONS = 250_000
+_MOST_PREEMPTION_BYTES = 2**31
+
+
+def most_events(workload: Workload, config: Config) -> int:
+    """How many events a ledger may hold to be read back: a small file must not fill the memory.
+
+    Parquet can claim any number of equal rows in a few bytes. A request brings six events, and more
+    only by preemptions: one a tick at most, which bounds nothing where 10^9 ticks are allowed.
+    Tokens bound none: a prefill in chunks can be evicted again and again before its next token. But
+    whoever decodes asks for a block every `block_size` tokens, and the worst thrashing we could
+    make of a trace (prefills by four tokens a step) had 12 preemptions for each such block. Some
+    to spare are for small ledgers; of large ones the rows must fit the memory besides.
+    """
+    engine = config.engine
+    by_ticks = min(engine.max_num_seqs, len(workload)) * config.limits.max_ticks
+    blocks = sum(r.output_tokens // engine.block_size + 1 for r in workload.requests)
+    by_blocks = _SPARE_PREEMPTIONS + _PREEMPTIONS_PER_BLOCK * blocks
+    by_memory = _MOST_PREEMPTION_BYTES // (8 * len(COLUMNS) * _EVENTS_PER_PREEMPTION)
+    preemptions = min(by_ticks, by_blocks, by_memory)
+    return _EVENTS_PER_REQUEST * len(workload) + _EVENTS_PER_PREEMPTION * preemptions
 
 
 def _read_events(path: Path, workload: Workload, config: Config) -> tuple[dict[str, Any], Rows]:
     place = str(path)
-    most = _MOST_EVENTS_PER_TICK_AND_REQUEST * len(workload) * config.limits.max_ticks
-    frame, metadata = read_frame(path, most, SCHEMA, _EVENT_TYPES)
+    frame, metadata = read_frame(path, most_events(workload, config), SCHEMA, _EVENT_TYPES)
     header = {
         name: metadata.get(name)
         if isinstance(wanted, str)

@@ -18,7 +18,8 @@ _DECODER: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "2GB",
     "threads": 2,
 }
-_ROWS = "SELECT num_rows FROM parquet_file_metadata($1)"
+# Counted, not taken from the footer, which can say anything.
+_ROWS = "SELECT count(*) FROM read_parquet($1, hive_partitioning = false)"
 _METADATA = "SELECT key, value FROM parquet_kv_metadata($1)"
 _FRAME = "FROM read_parquet($1, hive_partitioning = false)"
 

@@ -1,22 +1,17 @@
 """Ledgers and runs for the tests of the store: recorded runs, and replays of what they offered."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from analysis import store
 from collectors.run import Run, read_run, run_workload
+from preempt.inputs import Choices, replay_inputs
 from replay.config import Config, parse_config
-from replay.events import Rows, event_sha256, to_rows
-from replay.lab import replay_lab
 from replay.ledger import Ledger
-from replay.limitations import labels
-from replay.oracle.verify import conservation
-from replay.receipt import build_receipt, receipt_sha256
-from replay.requests_table import request_table
-from replay.workload import Request, Workload
+from replay.receipt import receipt_sha256
+from replay.run import replay
+from replay.workload import Workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 
@@ -72,50 +67,23 @@ def engine_config(**engine: Any) -> Config:
 
 @cache
 def engine_ledger(run: str = "base-1") -> Ledger:
-    """A ledger that says it describes base-1's engine, of everything a run was offered."""
+    """A replay by base-1's engine of everything a run was offered, when the clock says."""
     return sealed(run_workload(recorded(run)), engine_config())
 
 
-def sealed(workload: Workload, config: Config, **changes: Any) -> Ledger:
-    """A ledger of the lab's events whose receipt, with `changes`, has the right hashes.
+@cache
+def stepped_ledger(recovery: str | None = None, victim: str | None = None) -> Ledger:
+    """A replay of base-1 as `preempt replay RUN` does it: from the engine's own steps."""
+    inputs = replay_inputs(RUNS / "base-1", None, Choices(recovery, victim))
+    return sealed(inputs.workload, inputs.config)
 
-    For a vllm-v1 configuration the events are not what that profile would give: the store does
-    not replay, so it cannot tell.
-    """
-    lab = config.engine.profile == "lab"
-    events = _replayed(workload.requests, config if lab else engine_config())
-    described = config if lab else _lab_twin()
-    checks = conservation(workload, described, events)[0]
-    receipt = build_receipt(workload, described, events, checks) | {
-        "engine": {"profile": config.engine.profile, "rule": config.engine.rule},
-        "input_sha256": config.input_sha256(workload.sha256),
-        "event_sha256": event_sha256(events, config),
-    }
-    receipt |= labels(config)
-    requests = request_table(workload, events)
-    return Ledger(workload, config, events, requests, resealed(receipt | changes))
+
+def sealed(workload: Workload, config: Config, **changes: Any) -> Ledger:
+    """A replay whose receipt, with `changes`, has the right hash."""
+    ledger = replay(workload, config)
+    return replace(ledger, receipt=resealed(ledger.receipt | changes))
 
 
 def resealed(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with the hash that fits it."""
     return receipt | {"receipt_sha256": receipt_sha256(receipt)}
-
-
-@cache
-def _replayed(requests: tuple[Request, ...], config: Config) -> Rows:
-    return to_rows(replay_lab(Workload(requests), config))
-
-
-def _lab_twin() -> Config:
-    return parse_config({"engine": {"profile": "lab", "capacity_blocks": 47}}, "config")
-
-
-def accept_engine_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load vllm-v1 ledgers, which no release can make or verify yet: joins must know them."""
-    checked = store._check_ledger
-
-    def check(ledger: Ledger, place: str) -> None:
-        if ledger.config.engine.profile == "lab":
-            checked(ledger, place)
-
-    monkeypatch.setattr(store, "_check_ledger", check)

@@ -179,7 +179,11 @@ def test_help_lists_every_command_with_its_line(run: Run) -> None:
     assert "preempt demo" in ended.out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["bogus"], []], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["bogus"], [], ["replay", "--help"], ["fidelity", "--help"]],
+    ids=" ".join,
+)
 def test_the_list_of_commands_waits_for_no_heavy_library(
     tmp_path: Path, arguments: list[str]
 ) -> None:
@@ -187,7 +191,8 @@ def test_the_list_of_commands_waits_for_no_heavy_library(
     code = (
         "import sys\nfrom preempt.main import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
-        "heavy = ('polars', 'duckdb', 'rich', 'jsonschema', 'requests', 'collectors', 'analysis')\n"
+        "heavy = ('polars', 'duckdb', 'numpy', 'numba', 'scipy', 'rich', 'jsonschema', 'requests',"
+        " 'collectors', 'analysis')\n"
         "print('heavy:', *[name for name in heavy if name in sys.modules])"
     )
     out = subprocess.check_output(
@@ -742,6 +747,11 @@ def test_progress_is_shown_at_a_terminal_and_goes_away(monkeypatch: pytest.Monke
         assert progress._bar is not None
         progress._bar.refresh()
         assert "replaying: 1,234 of 5,000 requests" in seen.getvalue()
+        compare = progress.events("verifying")
+        assert compare is not None
+        compare(512, 84_000)
+        progress._bar.refresh()
+        assert "verifying: 512 of 84,000 events" in seen.getvalue()
     drawn = seen.getvalue()
     tell(5000, 5000)
     progress._show()
@@ -758,6 +768,7 @@ def test_progress_is_silent_where_nobody_looks(
     with progress_shown(quiet=quiet) as progress:
         progress.phase("reading")
         assert progress.requests("replaying") is None
+        assert progress.events("verifying") is None
         assert not progress._timer.is_alive()
         progress._show()
     assert "" == seen.getvalue()

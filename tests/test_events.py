@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
-from stored import accept_engine_ledgers, engine_config, lab_ledger, sealed, window
+from stored import engine_config, lab_ledger, sealed, window
 from workloads import contracts, lab_inputs
 
 from analysis import store
@@ -203,9 +203,8 @@ def test_a_what_if_that_lost_its_label_is_caught(tmp_path: Path) -> None:
     assert ["what_ifs does not fit config.toml"] == found
 
 
-def test_the_store_and_the_report_say_what_is_a_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_and_the_report_say_what_is_a_what_if() -> None:
     """A view has the sentences, and the report has them below its policies."""
-    accept_engine_ledgers(monkeypatch)
     ledger, plain = what_if_ledger(), sealed(window(), engine_config())
     with store.connect(None) as db:
         for one in (ledger, plain, lab_ledger("swap")):
@@ -219,11 +218,8 @@ def test_the_store_and_the_report_say_what_is_a_what_if(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("what", [None, [1], "a"])
-def test_a_receipt_whose_what_ifs_are_no_sentences_is_refused(
-    what: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receipt_whose_what_ifs_are_no_sentences_is_refused(what: Any) -> None:
     """The view over it could not be read."""
-    accept_engine_ledgers(monkeypatch)
     ledger = sealed(window(), engine_config(), what_ifs=what)
     with (
         store.connect(None) as db,

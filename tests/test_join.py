@@ -2,22 +2,24 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import duckdb
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from stored import (
     RUNS,
-    accept_engine_ledgers,
     engine_config,
     engine_ledger,
     lab_ledger,
     recorded,
     sealed,
+    stepped_ledger,
     window,
 )
 
@@ -27,6 +29,7 @@ from analysis.join import RUN_FIELDS, fidelity_join, what_if_join
 from collectors.columns import STATUSES
 from collectors.run import Run, run_workload
 from preempt.commands.fidelity import fidelity_command
+from preempt.commands.replay import replay_command
 from preempt.main import main
 from replay.ledger import Ledger, write_ledger
 from replay.limitations import LIMITATIONS
@@ -40,11 +43,6 @@ def db() -> Iterator[duckdb.DuckDBPyConnection]:
     with store.connect(None) as connection:
         store.load_run(connection, recorded())
         yield connection
-
-
-@pytest.fixture(autouse=True)
-def _engine_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
-    accept_engine_ledgers(monkeypatch)
 
 
 def rows(db: duckdb.DuckDBPyConnection, query: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -166,7 +164,7 @@ def test_a_ledger_of_the_engines_own_configuration_is_fidelity(
 # What one key of a ledger is called where it differs from the run's.
 LEDGER_FIELDS: dict[str, dict[str, Any]] = {
     "engine.version": {"rule": "vllm-0.31.0"},
-    "cache.block_size": {"block_size": 16},
+    "cache.block_size": {"block_size": 64},
     "cache.capacity_blocks": {"capacity_blocks": 46},
     "cache.enable_prefix_caching": {"enable_prefix_caching": True},
     "scheduler.scheduling_policy": {"scheduling_policy": "priority"},
@@ -260,6 +258,94 @@ def test_an_observed_run_is_compared_with_what_an_import_gives(
     store.load_run(db, run)
     ledger_id = loaded(db, sealed(run_workload(run), engine_config()))
     assert 240 == len(fidelity_join(db, ledger_id, "seen"))
+
+
+# Arrivals.
+
+
+def test_a_ledger_of_the_engines_own_steps_is_fidelity(db: duckdb.DuckDBPyConnection) -> None:
+    """The same requests under another hash; every row says whose arrivals they are."""
+    for ledger, arrivals in ((engine_ledger(), "time"), (stepped_ledger(), "steps")):
+        ledger_id = loaded(db, ledger)
+        found = fidelity_join(db, ledger_id, "base-1")
+        assert {("fidelity", arrivals, None)} == {
+            (r["join_kind"], r["join_arrivals"], r["join_assumed_from"]) for r in found
+        }
+        assert found == what_if_join(db, ledger_id, "base-1")
+    assert engine_ledger().workload.sha256 != stepped_ledger().workload.sha256
+
+
+def test_a_part_of_the_workload_has_no_arrivals_of_the_run(db: duckdb.DuckDBPyConnection) -> None:
+    """A window is another workload, whose rows claim nothing about when requests arrived."""
+    found = what_if_join(db, loaded(db, lab_ledger()), "base-1")
+    assert {None} == {row["join_arrivals"] for row in found}
+
+
+def test_steps_are_counted_one_by_one(db: duckdb.DuckDBPyConnection) -> None:
+    """Two steps to a tick are not the engine's arrivals any more."""
+    ledger_id = loaded(db, sealed(stepped_ledger().workload, engine_config(tick_us=2)))
+    with pytest.raises(NotComparable, match="modelled 2, measured 1") as caught:
+        fidelity_join(db, ledger_id, "base-1")
+    assert ("engine.tick_us",) == caught.value.fields
+
+
+def test_a_replay_of_one_engine_stands_beside_that_engines_requests(
+    db: duckdb.DuckDBPyConnection,
+) -> None:
+    """Of data-parallel engines each has its own steps, blocks and replay."""
+    run = changed(recorded(), "wide", **{"parallel.data": 2})
+    second = pl.col("request_id").str.slice(2).cast(pl.Int64) % 2
+    frames = {n: getattr(run, n).with_columns(engine=second) for n in ("requests", "events")}
+    run = dataclasses.replace(run, **frames)
+    store.load_run(db, run)
+    whole = {r.request_id for r in run_workload(run).requests}
+    for arrivals in ("time", "steps"):
+        workload = run_workload(run, arrivals=arrivals, engine=1)
+        ledger_id = loaded(db, sealed(workload, engine_config(tick_us=1)))
+        for join in (fidelity_join, what_if_join):
+            found = join(db, ledger_id, "wide")
+            assert {("fidelity", arrivals, "both", 1)} == {
+                (r["join_kind"], r["join_arrivals"], r["join_side"], r["measured_engine"])
+                for r in found
+            }
+            odd = {name for name in whole if int(name[2:]) % 2}
+            assert odd == {r["request_id"] for r in found}
+    ledger_id = loaded(db, sealed(run_workload(run), engine_config()))
+    with pytest.raises(NotComparable) as caught:
+        fidelity_join(db, ledger_id, "wide")
+    assert ("parallel.data",) == caught.value.fields
+
+
+# Releases.
+
+
+def test_an_assumed_rule_is_judged_by_runs_of_the_release_it_was_assumed_for(
+    db: duckdb.DuckDBPyConnection,
+) -> None:
+    """Whether the assumption holds is what fidelity shows; the release it stems from is another."""
+    store.load_run(db, changed(recorded(), "older", **{"engine.version": "0.31.0"}))
+    workload = dataclasses.replace(stepped_ledger().workload, provenance={"run_id": "older"})
+    ledger = sealed(workload, engine_config(tick_us=1, rule="vllm-0.31.0"))
+    found = fidelity_join(db, loaded(db, ledger), "older")
+    assert {("fidelity", "vllm-0.32.0")} == {
+        (r["join_kind"], r["join_assumed_from"]) for r in found
+    }
+    with pytest.raises(NotComparable) as caught:
+        fidelity_join(db, ledger.receipt["receipt_sha256"], "base-1")
+    assert "engine.version" in caught.value.fields
+
+
+@pytest.mark.parametrize(("version", "alike"), [("0.32.0+cpu", True), ("0.32.0rc1", False)])
+def test_a_builds_own_suffix_is_no_other_release(
+    version: str, alike: bool, db: duckdb.DuckDBPyConnection
+) -> None:
+    """A release built for another device decides the same; a candidate need not."""
+    store.load_run(db, changed(recorded(), "built", **{"engine.version": version}))
+    workload = dataclasses.replace(engine_ledger().workload, provenance={"run_id": "built"})
+    loaded(db, dataclasses.replace(engine_ledger(), workload=workload))
+    assert ([] if alike else [("engine.version",)]) == rows(
+        db, "SELECT field FROM join_differences"
+    )
 
 
 # Other runs.
@@ -421,17 +507,73 @@ def test_fidelity_refuses_with_exit_code_4(
     assert "engine.version (modelled lab-1, measured vllm-0.32.0)" in err
 
 
+def invoked(command: click.Command, *arguments: object, columns: int = 80) -> Result:
+    """The result of a command on a terminal of that width, which must succeed."""
+    words = [str(a) for a in arguments]
+    runner = CliRunner(env={"COLUMNS": str(columns)})
+    result = runner.invoke(command, words, catch_exceptions=False)
+    assert 0 == result.exit_code, result.stderr
+    return result
+
+
+def test_a_replayed_run_preempts_each_request_as_often_as_the_engine_did(tmp_path: Path) -> None:
+    """`preempt replay RUN && preempt fidelity LEDGER RUN`: 230 preemptions, nobody's different."""
+    ledger, run = tmp_path / "ledger", RUNS / "base-1"
+    invoked(replay_command, run, "--out", ledger)
+    shown = invoked(fidelity_command, ledger, run)
+    assert [
+        "fidelity: 240 requests, 240 on both sides; preemptions of those:"
+        " modelled 230, measured 230, equal for 240 requests",
+        "arrivals: the engine's own steps",
+    ] == shown.stderr.splitlines()
+    found = json.loads(invoked(fidelity_command, ledger, run, "--json", "-q").stdout)
+    assert ("steps", [], []) == (found["arrivals"], found["what_ifs"], found["not_exact"])
+    measured = {r["request_id"]: r["num_preemptions"] for r in recorded().requests.to_dicts()}
+    assert measured == {r["request_id"]: r["modelled_preemptions"] for r in found["rows"]}
+    assert 230 == sum(measured.values())
+
+
 def test_fidelity_prints_every_request_labelled(tmp_path: Path) -> None:
     """A table for people; with --json every column, and the limitations."""
     write_ledger(engine_ledger(), tmp_path / "ledger")
-    arguments = [str(tmp_path / "ledger"), str(RUNS / "base-1")]
-    shown = CliRunner().invoke(fidelity_command, arguments, catch_exceptions=False)
-    assert shown.stderr.startswith("fidelity: 240 requests, 240 on both sides; preemptions")
-    assert "measured 230\n" in shown.stderr
+    arguments = (tmp_path / "ledger", RUNS / "base-1")
+    shown = invoked(fidelity_command, *arguments)
+    assert "measured 230" in shown.stderr
+    assert "arrivals: the clock" in shown.stderr.splitlines()
     assert 240 == shown.stdout.count("az0")
-    listed = CliRunner().invoke(fidelity_command, [*arguments, "--json", "-q"])
+    listed = invoked(fidelity_command, *arguments, "--json", "-q")
     found = json.loads(listed.stdout)
     assert ("fidelity", "base-1", 240) == (found["join_kind"], found["run_id"], len(found["rows"]))
-    assert list(LIMITATIONS) == found["limitations"]
+    assert ("time", list(LIMITATIONS)) == (found["arrivals"], found["limitations"])
     assert {"fidelity"} == {row["join_kind"] for row in found["rows"]}
     assert "" == listed.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_request_is_one_line_of_the_table(tmp_path: Path, columns: int) -> None:
+    """A wide terminal shows more columns, a narrow one no list of fields for each request."""
+    write_ledger(stepped_ledger(), tmp_path / "ledger")
+    arguments = (tmp_path / "ledger", RUNS / "base-1")
+    shown = invoked(fidelity_command, *arguments, columns=columns).stdout.splitlines()
+    assert columns >= max(map(len, shown))
+    rows_of = [line for line in shown if "az0" in line]
+    assert 240 == len(rows_of)
+    assert all("fidelity" in line for line in rows_of)
+    assert (columns == 200) == ("complete" in rows_of[0])
+
+
+def test_fidelity_says_what_a_replay_leaves_out_and_what_it_assumes(tmp_path: Path) -> None:
+    """Prefixes that nobody recorded, and a release that nobody checked."""
+    run = Path(shutil.copytree(RUNS / "base-1", tmp_path / "run"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["cache"]["enable_prefix_caching"] = True
+    manifest["engine"]["version"] = "0.31.0"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    invoked(replay_command, run, "--out", tmp_path / "ledger", "--assume-rule")
+    shown = invoked(fidelity_command, tmp_path / "ledger", run).stderr.splitlines()
+    assumed = "Rule vllm-0.31.0 was not checked; it is assumed to decide as vllm-0.32.0."
+    assert assumed == shown[2]
+    assert shown[3].startswith("not exact: prefix caching was on")
+    found = json.loads(invoked(fidelity_command, tmp_path / "ledger", run, "--json", "-q").stdout)
+    assert ([assumed], 1) == (found["what_ifs"], len(found["not_exact"]))
+    assert {"vllm-0.32.0"} == {row["join_assumed_from"] for row in found["rows"]}

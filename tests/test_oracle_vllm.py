@@ -6,6 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,11 +26,13 @@ from test_oracle import (
     truncate,
 )
 
+from analysis.sqlfiles import literal
 from replay.config import RECOVERIES, Config, parse_config
 from replay.errors import InputError
-from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Reason, to_rows
-from replay.ledger import Ledger, read_ledger, write_ledger
+from replay.events import COLUMNS, NEVER_NULL, Event, Kind, Reason, to_events, to_rows
+from replay.ledger import Ledger, most_events, read_ledger, write_ledger
 from replay.oracle import names
+from replay.oracle import walk as oracle_walk
 from replay.oracle.engine import Engine
 from replay.oracle.equations import check_rows, coverage
 from replay.oracle.verify import conservation, verify_ledger
@@ -222,6 +227,85 @@ def test_a_timed_configuration_is_refused() -> None:
     config = parse_config({"engine": engine, "timing": {"step_ns": 1}}, "test")
     with pytest.raises(InputError, match="timing"):
         walk(workload, config, [])
+
+
+def test_progress_hears_how_many_events_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Now and then, and of how many; whoever wants none gives none."""
+    monkeypatch.setattr(oracle_walk, "_EVENTS_PER_REPORT", 10)
+    ledger = sealed(crowd("sync"), derived("sync"))
+    told: list[tuple[int, int]] = []
+    assert [] == verify_ledger(ledger, lambda done, total: told.append((done, total)))
+    total = len(derived("sync"))
+    assert [(done, total) for done in range(0, total, 10)] == told
+
+
+def test_events_that_are_made_some_at_a_time_are_the_same_events() -> None:
+    """In order, across the end of what is made at once, and back."""
+    count = 2 * oracle_walk._EVENTS_AT_ONCE + 1
+    rows = np.resize(to_rows(derived("sync")), (count, len(COLUMNS)))
+    rows[:, 0] = np.arange(count)
+    made = oracle_walk.EventsOf(rows)
+    assert count == len(made)
+    edge = oracle_walk._EVENTS_AT_ONCE
+    for place in (0, edge - 1, edge, edge - 1, count - 1, 0):
+        assert to_events(rows[place : place + 1])[0] == made[place]
+
+
+# How much is read.
+
+
+def claiming(ledger: Ledger, rows: int, path: Path) -> Path:
+    """A directory of the ledger in which its first event is said so many times."""
+    write_ledger(ledger, path)
+    events = path / "events.parquet"
+    metadata = pl.read_parquet_metadata(events)
+    pairs = ", ".join(f"{k}: {literal(v)}" for k, v in metadata.items() if "ARROW" not in k)
+    pl.read_parquet(events).head(1).write_parquet(path / "one.parquet")
+    one, form = literal(str(path / "one.parquet")), f"(FORMAT parquet, KV_METADATA {{{pairs}}})"
+    copies = f"SELECT e.* FROM range({rows}), read_parquet({one}) AS e"  # noqa: S608 - own names
+    duckdb.sql(f"COPY ({copies}) TO {literal(str(events))} {form}")
+    return path
+
+
+def test_a_file_of_countless_equal_events_is_refused_by_name(tmp_path: Path) -> None:
+    """A few kilobytes claim a gigabyte; not one row of it is made."""
+    ledger = sealed(crowd("sync"), derived("sync"))
+    most = most_events(ledger.workload, ledger.config)
+    path = claiming(ledger, most + 1, tmp_path / "hostile")
+    assert 100_000 > (path / "events.parquet").stat().st_size
+    rule = rf"hostile/events\.parquet: must hold at most {most} rows, got {most + 1}"
+    with pytest.raises(InputError, match=rule):
+        read_ledger(path)
+
+
+def test_ticks_blocks_and_memory_bound_how_many_events_are_read() -> None:
+    """Six for a request, and four for every preemption that could be."""
+    workload, config = crowd("sync")
+    requests, blocks = 8, sum(r.output_tokens // 4 + 1 for r in workload.requests)
+    assert 6 * requests + 4 * (250_000 + 64 * blocks) == most_events(workload, config)
+    short = replace(config, limits=replace(config.limits, max_ticks=9))
+    assert 6 * requests + 4 * requests * 9 == most_events(workload, short)
+    long = Workload(tuple(replace(r, output_tokens=2**30) for r in workload.requests))
+    in_memory = 2**31 // (4 * 8 * len(COLUMNS))
+    assert 6 * requests + 4 * in_memory == most_events(long, config)
+    for name in CROWDS:
+        whole = replace(crowd(name)[1], limits=replace(config.limits, max_ticks=_ticks(name)))
+        assert len(derived(name)) <= most_events(crowd(name)[0], whole)
+
+
+def _ticks(name: str) -> int:
+    return derived(name)[-1].tick + 1
+
+
+def test_a_ledger_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    """It is refused before anything of it is there."""
+    ledger = sealed(crowd("sync"), derived("sync"))
+    config = ledger.config
+    limits, lone = replace(config.limits, max_ticks=1), replace(config.engine, max_num_seqs=1)
+    short = replace(ledger, config=replace(config, limits=limits, engine=lone))
+    with pytest.raises(InputError, match="must hold at most 52 events to be read back"):
+        write_ledger(short, tmp_path / "ledger")
+    assert [] == list(tmp_path.iterdir())
 
 
 # Worked by hand.

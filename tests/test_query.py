@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
-from stored import lab_ledger, recorded
+from stored import lab_ledger, recorded, stepped_ledger
 
 from analysis import render, sqlfiles, store
 from analysis.errors import QueryError, StoreError
@@ -28,6 +28,7 @@ from preempt.main import main
 from replay.limitations import LIMITATIONS
 
 DOCS = Path(__file__).parent.parent / "docs" / "store.md"
+ENGINE_POLICIES = ((None, None), ("swap", None), (None, "least-computed"))
 ENDLESS = "WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a) SELECT count(*) FROM a"
 
 
@@ -40,6 +41,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.load_run(db, recorded(run))
         for recovery in ("recompute", "swap"):
             store.load_ledger(db, lab_ledger(recovery))
+    return file
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a run, its replay from its own steps, and two what-ifs of that."""
+    file = tmp_path_factory.mktemp("store") / "store.duckdb"
+    with store.connect(file) as db:
+        store.load_run(db, recorded())
+        for policy in ENGINE_POLICIES:
+            store.load_ledger(db, stepped_ledger(*policy))
     return file
 
 
@@ -383,9 +395,15 @@ def test_a_missing_value_is_dim_and_the_word_is_not(path: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("name", sqlfiles.names("queries"))
-def test_a_wide_result_is_shown_whole(name: str, width: int, path: Path) -> None:
+def test_a_wide_result_is_shown_whole(name: str, width: int, path: Path, engines: Path) -> None:
     """No line is wider than the terminal, and every value and column name is there."""
     text = named_query(name).text
+    for file in (path, engines):
+        shows_all(file, text, width)
+
+
+def shows_all(path: Path, text: str, width: int) -> None:
+    """Check what a table shows of the first row."""
     shown = table(path, text, width, max_rows=3)
     assert width >= max(len(line) for line in shown.splitlines())
     plain = re.sub(r"[\s│┃]", "", shown)
@@ -395,7 +413,8 @@ def test_a_wide_result_is_shown_whole(name: str, width: int, path: Path) -> None
     for column, value in zip(names, first, strict=True):
         if "│" not in shown:  # side by side, a long value is folded between others
             assert column in plain
-            assert ("null" if value is None else render._plain(value)) in plain
+            text_of = "null" if value is None else render._plain(value)
+            assert text_of.replace(" ", "") in plain
     assert str(first[0])[:16] in plain
 
 
@@ -428,8 +447,9 @@ def test_a_named_query_has_rows_on_recorded_data(name: str, path: Path) -> None:
         names = [c.name for c in result.columns]
     meets = {n.split("_")[0] for n in names} >= {"modelled", "measured"}
     keys = {"ledger_id", "run_id", "request_id", "recovery"}
-    keys |= {"join_kind", "join_side", "join_differences"}
-    counted = {"joined_requests"}
+    keys |= {"join_kind", "join_side", "join_differences", "join_arrivals", "join_assumed_from"}
+    keys |= {"victim"}
+    counted = {"joined_requests", "joined_requests_of_equal_preemptions"}
     if meets:
         assert set() == {
             n for n in set(names) - keys - counted if not n.startswith(("modelled_", "measured_"))
@@ -457,6 +477,48 @@ def test_policies_stand_side_by_side(path: Path) -> None:
         assert totals["swap_in_bytes"] == row["modelled_swap_in_bytes"]
         flagged = ledger.requests["flagged_repeat"].sum()
         assert flagged == row["modelled_flagged_repeat_requests"]
+
+
+def test_a_what_if_says_so_in_every_row_of_its_policy(engines: Path) -> None:
+    """Beside what vLLM does, with the recompute tax as a percentage."""
+    found = sql("policies_side_by_side", "--named", "--db", engines, "--format", "json")
+    rows = {row["ledger_id"]: row for row in json.loads(found.stdout)}
+    assert len(ENGINE_POLICIES) == len(rows)
+    for policy in ENGINE_POLICIES:
+        receipt = stepped_ledger(*policy).receipt
+        row = rows[receipt["receipt_sha256"]]
+        assert receipt["what_ifs"] == row["what_ifs"]
+        assert (policy == (None, None)) == (row["what_ifs"] == [])
+        percent = round(100 * receipt["totals"]["recompute_tax_frac"], 2)
+        assert percent == row["modelled_recompute_tax_percent"]
+    assert (
+        33.06 == rows[stepped_ledger().receipt["receipt_sha256"]]["modelled_recompute_tax_percent"]
+    )
+
+
+def test_preemptions_of_a_run_and_of_its_replay_are_counted_side_by_side(engines: Path) -> None:
+    """From its own steps all 240 requests have the engine's count; a what-if need not."""
+    found = sql("preemption_counts", "--named", "--db", engines, "--format", "json")
+    rows = {row["ledger_id"]: row for row in json.loads(found.stdout)}
+    own = rows[stepped_ledger().receipt["receipt_sha256"]]
+    assert ("fidelity", "steps", 230, 230, 240) == (
+        own["join_kind"],
+        own["join_arrivals"],
+        own["modelled_preemptions"],
+        own["measured_preemptions"],
+        own["joined_requests_of_equal_preemptions"],
+    )
+    other = rows[stepped_ledger(None, "least-computed").receipt["receipt_sha256"]]
+    assert ("what-if", ["policy.victim"]) == (other["join_kind"], other["join_differences"])
+    assert 240 > other["joined_requests_of_equal_preemptions"]
+
+
+def test_pressure_events_and_worst_requests_name_the_policy(engines: Path) -> None:
+    """Rows of several ledgers are told apart by more than a hash."""
+    for name in ("pressure_timeline", "worst_requests"):
+        found = json.loads(sql(name, "--named", "--db", engines, "--format", "json").stdout)
+        expected = {(r or "recompute", v or "rule") for r, v in ENGINE_POLICIES}
+        assert expected == {(row["recovery"], row["victim"]) for row in found}
 
 
 def test_the_worst_request_comes_first_with_its_measured_tpot(path: Path) -> None:

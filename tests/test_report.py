@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stored import engine_config, sealed, stepped_ledger
 
 from analysis import store
 from analysis.markdown import escape, table
@@ -80,6 +81,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_number_says_whether_it_is_modelled_or_measured(report: str) -> None:
     """A table is of one kind by its heading, or each of its number columns says which it is."""
     names = {"run", "request", "flags", "join", "of run", "recovery", "offered", "field", "ledgers"}
+    names |= {"ledger", "rule", "blocks"}
     tables = column_headings(report)
     assert len(tables) >= 8
     for section, headings in tables:
@@ -150,6 +152,76 @@ def test_editing_one_request_changes_ledgers_joined_rows_and_report(tmp_path: Pa
     assert before[1] != after[1]
     assert all(a != b for a, b in zip(before[2], after[2], strict=True))
     assert before[0] != after[0]
+
+
+@pytest.fixture(scope="module")
+def engines() -> str:
+    """The report of a run, its replay from its own steps, and what-ifs of that."""
+    with store.connect(None) as db:
+        store.load_run(db, read_run(RUNS / "base-1"))
+        for policy in ((), ("swap",), (None, "least-computed")):
+            store.load_ledger(db, stepped_ledger(*policy))
+        older = engine_config(tick_us=1, rule="vllm-0.31.0")
+        store.load_ledger(db, sealed(stepped_ledger().workload, older))
+        return markdown_report(report_data(db)).replace("\\", "")
+
+
+POLICIES = (
+    ("recompute", "33.1%", ()),
+    ("swap (what-if)", "0.0%", ("What-if: recovery swap; no current vLLM release",)),
+    (
+        "recompute, victim least-computed (what-if)",
+        "29.8%",
+        ("What-if: victim rule least-computed instead of the engine's own.",),
+    ),
+    (
+        "recompute (assumed rule)",
+        "33.1%",
+        ("Rule vllm-0.31.0 was not checked; it is assumed to decide as vllm-0.32.0.",),
+    ),
+)
+
+
+@pytest.mark.parametrize(("policy", "tax", "sentences"), POLICIES, ids=[p[0] for p in POLICIES])
+def test_each_ledger_has_its_recompute_tax_and_its_what_ifs(
+    policy: str, tax: str, sentences: tuple[str, ...], engines: str
+) -> None:
+    """In the table of policies, and again where its own requests are shown."""
+    (row,) = (line for line in engines.splitlines() if f" | {policy} | vllm-0.3" in line)
+    assert f" | {tax} | " in row
+    own = engines.split(f"### {policy}, ledger {row.split()[1]}: ")[1].split("\n###", maxsplit=1)[0]
+    assert f"Modelled recompute tax: {tax}. Requests arrive in the engine's own steps." in own
+    assert len(sentences) == own.count("**What-if") + own.count("**Rule")
+    for sentence in sentences:
+        assert f"**{sentence}" in own
+        assert f": {sentence}" in engines
+
+
+def test_no_two_ledgers_have_one_name(engines: str) -> None:
+    """Several of one recovery are told apart by their headings and where their hashes stand."""
+    for start in ("### ", "- "):
+        names = [
+            line.split(": ")[0]
+            for line in engines.splitlines()
+            if line.startswith(start) and ", ledger " in line
+        ]
+        assert (4, 4) == (len(names), len(set(names)))
+
+
+def test_an_engines_scheduler_is_declared(engines: str) -> None:
+    """In the words of its configuration."""
+    for text in ("max_num_batched_tokens 2,048", "enable_prefix_caching off", "tick (one step) 1"):
+        assert text in engines
+
+
+def test_a_report_in_which_nothing_differs_says_so() -> None:
+    """A table without rows would look as if something were missing."""
+    with store.connect(None) as db:
+        store.load_run(db, read_run(RUNS / "base-1"))
+        store.load_ledger(db, stepped_ledger())
+        text = markdown_report(report_data(db))
+    assert "Every join in this report is one: no field differs." in text
+    assert "modelled value" not in text
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 from stored import (
     RUNS,
-    accept_engine_ledgers,
     engine_config,
     lab_ledger,
     recorded,
@@ -26,6 +25,7 @@ from stored import (
 )
 
 from analysis import database, frames, sqlfiles, store
+from analysis.database import SCHEMA
 from analysis.errors import AnalysisError, ContentConflict, StoreError
 from collectors import columns
 from collectors.run import Run, run_workload
@@ -229,6 +229,26 @@ def test_the_hash_of_an_imported_workload_is_known_in_both_forms() -> None:
     expected = run_workload(observed).sha256
     assert expected == frames.run_row(observed)["imported_workload_sha256"] != run.offered.sha256
     assert frames.run_row(empty)["imported_workload_sha256"] is None
+
+
+def test_a_runs_requests_are_known_by_every_hash_they_can_have() -> None:
+    """As they were offered, and as the engine's own steps have them; equal hashes once."""
+    steps = run_workload(recorded(), arrivals="steps")
+    offered = recorded().offered
+    assert offered is not None
+    expected = [("steps", 0, steps.sha256), ("time", None, offered.sha256)]
+    with store.connect(None) as db:
+        store.load_run(db, recorded())
+        query = "SELECT arrivals, engine, workload_sha256 FROM measured_workloads ORDER BY ALL"
+        assert expected == rows(db, query)
+
+
+def test_a_run_without_arrive_events_is_known_by_the_clock() -> None:
+    """Steps that nobody recorded give no hash."""
+    silent = dataclasses.replace(recorded(), events=recorded().events.clear())
+    with store.connect(None) as db:
+        store.load_run(db, silent)
+        assert [("time",)] == rows(db, "SELECT arrivals FROM measured_workloads")
 
 
 # Once, and never mixed.
@@ -565,7 +585,7 @@ def _foreign(path: Path) -> None:
 
 def _newer(path: Path) -> None:
     with store.connect(path) as db:
-        db.execute("UPDATE store_info SET schema = 'preemption-store/2'")
+        db.execute("UPDATE store_info SET schema = 'preemption-store/9'")
 
 
 BAD_FILES: dict[str, Callable[[Path], object]] = {
@@ -573,7 +593,7 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
     "not a file": lambda path: path.mkdir(),
     "is not a valid DuckDB database file": lambda path: path.write_text("hello" * 1000),
     "is not a database made by preempt load": _foreign,
-    "must be preemption-store/1, got preemption-store/2; rebuild it with preempt load": _newer,
+    f"must be {SCHEMA}, got preemption-store/9; rebuild it with preempt load": _newer,
 }
 
 
@@ -697,15 +717,26 @@ def test_a_ledger_that_the_oracle_refuses_is_not_loaded() -> None:
         assert {0} == set(counts(db).values()) - {1}
 
 
-def test_a_vllm_ledgers_scheduler_keys_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_tells_how_far_a_ledger_is_verified(tmp_path: Path) -> None:
+    """Whoever is noticed of a path may want to hear."""
+    write_ledger(sealed(window(), engine_config()), tmp_path / "ledger")
+    told: list[tuple[int, int]] = []
+    with store.connect(None) as db:
+        store.load_path(
+            db, tmp_path / "ledger", lambda _: lambda done, total: told.append((done, total))
+        )
+        (events,) = rows(db, "SELECT count(*) FROM modelled_events")
+    assert (0, *events) == told[0]
+
+
+def test_a_vllm_ledgers_scheduler_keys_are_stored() -> None:
     """The keys that only vllm-v1 reads have their columns."""
-    accept_engine_ledgers(monkeypatch)
     ledger = sealed(window(), engine_config(watermark=0.01))
     with store.connect(None) as db:
         store.load_ledger(db, ledger)
         found = rows(
             db,
-            "SELECT rule, max_num_batched_tokens, watermark, enable_prefix_caching, step_ns"
-            " FROM modelled_ledgers",
+            "SELECT rule, assumed_from, max_num_batched_tokens, watermark, enable_prefix_caching,"
+            " step_ns FROM modelled_ledgers",
         )
-    assert [("vllm-0.32.0", 2048, 0.01, False, None)] == found
+    assert [("vllm-0.32.0", None, 2048, 0.01, False, None)] == found

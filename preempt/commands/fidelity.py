@@ -1,15 +1,18 @@
 """`preempt fidelity`: a ledger beside the run it claims to describe, request by request."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
 from preempt.commands import options
 from preempt.commands.options import say
+from preempt.commands.progress import progress_shown
 
-# What a person looks at first; --json has every column.
-_SHOWN = (
+Row: TypeAlias = dict[str, Any]
+# What a person looks at first, where there is room and where there is not; --json has every column.
+_WIDE = (
     "request_id",
     "join_kind",
     "join_side",
@@ -21,6 +24,16 @@ _SHOWN = (
     "measured_queue_time_us",
     "measured_requeue_time_us",
 )
+_NARROW = (
+    "request_id",
+    "join_kind",
+    "modelled_preemptions",
+    "measured_num_preemptions",
+    "modelled_queue_ticks",
+    "measured_requeue_time_us",
+)
+_WIDE_COLUMNS = 130
+_ARRIVALS = {"steps": "the engine's own steps", "time": "the clock"}
 
 
 @click.command("fidelity")
@@ -37,58 +50,77 @@ def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> Non
     engine and is always refused. To see the same requests under another policy or capacity, load
     both and query joined_requests, where every row says it is a what-if.
 
+    The ledger's requests may arrive when the clock says, or in the engine's own steps, which is
+    what a replay of a run takes; only from its own steps should an exact model preempt exactly as
+    the engine did. A rule that was assumed for the run's own release is compared, and said: whether
+    the assumption holds is what this shows.
+
     Modelled ticks stand beside measured microseconds and are no latency. The full fidelity report,
     with modelled times beside measured ones, comes with timed replay.
 
     \b
-    Example:
-      preempt fidelity ledgers/vllm runs/base-1
-      preempt fidelity ledgers/vllm runs/base-1 --json | jq '.rows[0]'
+    Examples:
+      preempt replay runs/base-1 --out base-1-ledger
+      preempt fidelity base-1-ledger runs/base-1
+      preempt fidelity base-1-ledger runs/base-1 --json | jq '.rows[0]'
     """
     from analysis.join import fidelity_join
     from analysis.store import connect, load_ledger, load_run
     from collectors.run import read_run
+    from collectors.run_config import not_replayed
     from replay.ledger import read_ledger
 
-    modelled, measured = read_ledger(ledger), read_run(run)
-    with connect(None) as db:
+    with progress_shown(quiet=quiet) as progress, connect(None) as db:
+        progress.phase(f"reading {ledger} and {run}")
+        modelled, measured = read_ledger(ledger), read_run(run)
         load_run(db, measured)
-        load_ledger(db, modelled, str(ledger))
+        load_ledger(db, modelled, str(ledger), progress.events(f"verifying {ledger}"))
         rows = fidelity_join(db, modelled.receipt["receipt_sha256"], measured.run_id)
+    facts = {
+        "join_kind": "fidelity",
+        "ledger_id": modelled.receipt["receipt_sha256"],
+        "run_id": measured.run_id,
+        "arrivals": rows[0]["join_arrivals"],
+        "what_ifs": modelled.receipt["what_ifs"],
+        "not_exact": not_replayed(measured),
+        "limitations": modelled.receipt["limitations"],
+    }
     if as_json:
-        options.print_json(
-            {
-                "join_kind": "fidelity",
-                "ledger_id": modelled.receipt["receipt_sha256"],
-                "run_id": measured.run_id,
-                "limitations": modelled.receipt["limitations"],
-                "rows": rows,
-            }
-        )
+        options.print_json({**facts, "rows": rows})
     else:
         _print_table(rows)
+    for line in _summary(facts, rows):
+        say(line, quiet=quiet)
+
+
+def _summary(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     both = [row for row in rows if row["join_side"] == "both"]
-    say(
-        f"fidelity: {len(rows)} requests, {len(both)} on both sides;"
-        f" preemptions of those: modelled {_total(both, 'modelled_preemptions')},"
-        f" measured {_total(both, 'measured_num_preemptions')}",
-        quiet=quiet,
-    )
+    counts = [(row["modelled_preemptions"], row["measured_num_preemptions"]) for row in both]
+    return [
+        f"fidelity: {len(rows)} requests, {len(both)} on both sides; preemptions of those:"
+        f" modelled {_total(both, 'modelled_preemptions')},"
+        f" measured {_total(both, 'measured_num_preemptions')},"
+        f" equal for {sum(one == other for one, other in counts)} requests",
+        f"arrivals: {_ARRIVALS[facts['arrivals']]}",
+        *facts["what_ifs"],
+        *(f"not exact: {what}" for what in facts["not_exact"]),
+    ]
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-
+def _print_table(rows: Sequence[Row]) -> None:
     from analysis.query import Column
     from analysis.render import print_rows
 
+    console = options.console()
+    shown = _WIDE if console.width >= _WIDE_COLUMNS else _NARROW
     columns = [
         Column(name, "BIGINT" if name.endswith(("preemptions", "_ticks", "_us")) else "VARCHAR")
-        for name in _SHOWN
+        for name in shown
     ]
-    print_rows(columns, [tuple(row[name] for name in _SHOWN) for row in rows], options.console())
+    print_rows(columns, [tuple(row[name] for name in shown) for row in rows], console)
 
 
-def _total(rows: list[dict[str, Any]], name: str) -> str:
+def _total(rows: Sequence[Row], name: str) -> str:
     """Sum of what is known; a request nobody counted makes it unknown."""
     values = [row[name] for row in rows]
     return "unknown" if None in values else str(sum(values))

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from preempt.commands.options import console
 from replay.strict import printable
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich import progress
 
 DELAY_SECONDS = 2.0
+Counter: TypeAlias = Callable[[int, int], None]  # (done, total), as often as the caller likes
 
 
 @contextmanager
@@ -43,13 +44,20 @@ class Progress:
         """Say what is being done from now on, how much of it unknown."""
         self._update(printable(text), 0, None)
 
-    def requests(self, text: str) -> Callable[[int, int], None] | None:
+    def requests(self, text: str) -> Counter | None:
         """A phase that is told (requests done, requests) now and then; None if nobody looks."""
+        return self._counted(text, "requests")
+
+    def events(self, text: str) -> Counter | None:
+        """A phase that is told (events done, events) now and then; None if nobody looks."""
+        return self._counted(text, "events")
+
+    def _counted(self, text: str, what: str) -> Counter | None:
         self.phase(text)
         if not self._visible:
             return None
         return lambda done, total: self._update(
-            f"{printable(text)}: {done:,} of {total:,} requests", done, total
+            f"{printable(text)}: {done:,} of {total:,} {what}", done, total
         )
 
     def close(self) -> None:

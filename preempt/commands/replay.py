@@ -172,8 +172,10 @@ def verify_command(
 
     results: dict[str, Any] = {}
     for path in ledgers:
-        ledger = read_ledger(path)
-        violations = verify_ledger(ledger)
+        with progress_shown(quiet=quiet) as progress:
+            progress.phase(f"reading {path}")
+            ledger = read_ledger(path)
+            violations = verify_ledger(ledger, progress.events(f"verifying {path}"))
         results[str(path)] = [asdict(v) for v in violations]
         for v in violations[:MOST_SHOWN]:
             where = "" if v.seq is None else f"seq {v.seq}: "

@@ -3,8 +3,8 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import click
 
 from preempt.commands import options
 from preempt.commands.options import say
+from preempt.commands.progress import Counter, Progress, progress_shown
 from replay.errors import InputError
 from replay.strict import printable
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from analysis.store import Loaded
 
 FORMATS = ("table", "csv", "json", "parquet")
-_LONG_LOAD_BYTES = 32 * 2**20
 
 
 @click.command("load")
@@ -52,9 +52,10 @@ def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: 
     loaded: list[Loaded] = []
     for path in paths:  # before a database is made for nothing
         store.sources(path)
-    with _private_files(), _progress(paths, quiet=quiet) as notice, store.connect(database) as db:
+    with _private_files(), store.connect(database) as db:
         for path in paths:
-            found = store.load_path(db, path, notice)
+            with progress_shown(quiet=quiet) as progress:
+                found = store.load_path(db, path, lambda part: _loading(progress, part))
             for item in found:  # at once, because a later path may be refused
                 state = "added" if item.added else "already there"
                 place = printable(str(item.path), 200)
@@ -198,6 +199,10 @@ def _write(
     return None
 
 
+def _loading(progress: Progress, path: Path) -> Counter | None:
+    return progress.events(f"loading {path}")
+
+
 @contextmanager
 def _private_files() -> Iterator[None]:
     """New files are their owner's only: a raw run is private, and so is what is loaded of it."""
@@ -206,27 +211,3 @@ def _private_files() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-@contextmanager
-def _progress(paths: tuple[Path, ...], *, quiet: bool) -> Iterator[Callable[[Path], None]]:
-    """Say on a terminal what is being loaded, where that takes a while."""
-    from rich.text import Text
-
-    console = options.console(stderr=True)
-    if quiet or not console.is_terminal or not _takes_long(paths):
-        yield lambda _: None
-        return
-    with console.status("loading") as status:
-        yield lambda path: status.update(Text(f"loading {printable(str(path), 60)}"))
-
-
-def _takes_long(paths: tuple[Path, ...]) -> bool:
-    total = 0
-    for path in paths:
-        for directory, _, files in os.walk(path):
-            with suppress(OSError):  # the readers say what is wrong with a file
-                total += sum(Path(directory, name).lstat().st_size for name in files)
-            if total > _LONG_LOAD_BYTES:
-                return True
-    return False

@@ -34,7 +34,7 @@ from replay.oracle.lab import LAB
 from replay.oracle.lab import walk as walk_lab
 from replay.oracle.names import EQUATIONS as VLLM
 from replay.oracle.vllm_v1 import walk as walk_vllm
-from replay.oracle.walk import Equations, Violation
+from replay.oracle.walk import Equations, EventProgress, EventsOf, Violation
 from replay.receipt import HASHES, build_receipt, receipt_sha256
 from replay.requests_table import request_table, table_differences
 from replay.workload import Workload
@@ -74,10 +74,11 @@ def conservation(
     ], found
 
 
-def verify_ledger(ledger: Ledger) -> list[Violation]:
+def verify_ledger(ledger: Ledger, progress: EventProgress | None = None) -> list[Violation]:
     """Check a ledger's events, and what its other files claim of them.
 
-    A profile that this release does not verify is an `InputError`.
+    `progress` hears now and then how many events are derived again, and of how many (the lab's few
+    are done at once). A profile that this release does not verify is an `InputError`.
     """
     label = _header(ledger)
     if (profile := ledger.config.engine.profile) not in VERIFIED_PROFILES:
@@ -90,7 +91,7 @@ def verify_ledger(ledger: Ledger) -> list[Violation]:
         return unreadable
     checks, found = conservation(ledger.workload, ledger.config, ledger.events)
     if profile != "lab":
-        found = walk_vllm(ledger.workload, ledger.config, to_events(ledger.events))
+        found = walk_vllm(ledger.workload, ledger.config, EventsOf(ledger.events), progress)
     found.extend(label)
     found.extend(_rows(ledger))
     found.extend(_receipt(ledger, checks))

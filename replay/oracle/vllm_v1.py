@@ -5,7 +5,7 @@ plain objects, one step after another, except that steps in which everything onl
 passed over (`quiet`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from replay.config import Config
 from replay.errors import InputError
@@ -24,13 +24,18 @@ from replay.oracle.names import (
 from replay.oracle.quiet import pass_over, quiet_decodes
 from replay.oracle.requests import Progress
 from replay.oracle.schedule import admissible, running_pass, waiting_pass
-from replay.oracle.walk import Comparison, Diverged, Violation
+from replay.oracle.walk import Comparison, Diverged, EventProgress, Events, Violation
 from replay.workload import Workload
 
 
-def walk(workload: Workload, config: Config, events: Sequence[Event]) -> list[Violation]:
-    """Every violation in a vllm-v1 ledger's events, in order of `seq`."""
-    comparison = Comparison(events, EQUATIONS)
+def walk(
+    workload: Workload, config: Config, events: Events, progress: EventProgress | None = None
+) -> list[Violation]:
+    """Every violation in a vllm-v1 ledger's events, in order of `seq`.
+
+    `progress` hears now and then how many events are compared, and of how many.
+    """
+    comparison = Comparison(events, EQUATIONS, progress)
     try:
         for right, equation in _expected(workload, config):
             comparison.expect(right, equation)

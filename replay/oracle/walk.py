@@ -6,11 +6,15 @@ be there, or is missing, ends the walk (`Diverged`), because everything after it
 against a run that never was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol, TypeAlias
 
-from replay.events import CODES, COLUMNS, Event, Kind
+from replay.events import CODES, COLUMNS, Event, Kind, Rows, to_events
+
+EventProgress: TypeAlias = Callable[[int, int], None]  # (events compared, events), now and then
+_EVENTS_AT_ONCE = 4096
+_EVENTS_PER_REPORT = 512
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,45 @@ class Diverged(Exception):
         self.violation = violation
 
 
-class Comparison:
-    """A ledger's events and how far they have been compared."""
+class Events(Protocol):
+    """Events in order, to be looked at one by one."""
 
-    def __init__(self, events: Sequence[Event], equations: Equations) -> None:
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Event: ...
+
+
+class EventsOf:
+    """Events of rows, made some at a time: all at once take several times the rows' memory."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._start = 0
+        self._made: list[Event] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: int, /) -> Event:
+        within = place - self._start
+        if not 0 <= within < len(self._made):
+            self._start = place - place % _EVENTS_AT_ONCE
+            self._made = to_events(self._rows[self._start : self._start + _EVENTS_AT_ONCE])
+            within = place - self._start
+        return self._made[within]
+
+
+class Comparison:
+    """A ledger's events and how far they have been compared.
+
+    `progress` hears of it now and then.
+    """
+
+    def __init__(
+        self, events: Events, equations: Equations, progress: EventProgress | None = None
+    ) -> None:
         self.events, self.equations = events, equations
+        self._progress = progress
         self.next = 0  # position of the next event to compare
         self.violations: list[Violation] = []
 
@@ -64,6 +102,8 @@ class Comparison:
 
     def expect(self, right: Event, equation: str) -> None:
         """Compare the next event with the right one; `equation` breaks if it is missing."""
+        if self._progress is not None and self.next % _EVENTS_PER_REPORT == 0:
+            self._progress(self.next, len(self.events))
         if self.next == len(self.events):
             self._diverge(equation, right, "the ledger ends")
         found = self.events[self.next]

@@ -1,10 +1,12 @@
 -- Grain: one row per ledger_id, run_id.
 -- What does each policy cost on the same inputs? Rows of equal input_sha256 differ in nothing but
--- recovery and victim.
+-- recovery and victim; what_ifs says where a vllm-v1 ledger leaves what vLLM does. The recompute
+-- tax is the percentage of all executed tokens that had been computed before.
 SELECT
     l.input_sha256,
     l.recovery,
     l.victim,
+    CAST(l.receipt -> '$.what_ifs' AS VARCHAR[]) AS what_ifs,
     l.profile,
     l.rule,
     l.capacity_blocks,
@@ -19,7 +21,7 @@ SELECT
     l.modelled_swap_out_bytes,
     l.modelled_swap_in_bytes,
     l.modelled_queue_ticks,
-    l.modelled_recompute_tax_frac,
+    round(100 * l.modelled_recompute_tax_frac, 2) AS modelled_recompute_tax_percent,
     f.modelled_flagged_wait_requests,
     f.modelled_flagged_repeat_requests,
     l.run_id,

@@ -1,17 +1,22 @@
 -- Grain: one row per ledger_id, run_id.
 -- How many preemptions did the replay and the real engine have, and how many requests had any?
--- Only requests on both sides are counted; join_kind says whether the counts should agree.
+-- Only requests on both sides are counted. Under fidelity, with arrivals in the engine's own steps,
+-- an exact model preempts every request as often as the engine did.
 SELECT
     ledger_id,
     run_id,
     join_kind,
     join_differences,
+    join_arrivals,
+    join_assumed_from,
     count(*) AS joined_requests,
     CAST(sum(modelled_preemptions) AS BIGINT) AS modelled_preemptions,
     CAST(sum(measured_num_preemptions) AS BIGINT) AS measured_preemptions,
+    count(*) FILTER (WHERE modelled_preemptions = measured_num_preemptions)
+        AS joined_requests_of_equal_preemptions,
     count(*) FILTER (WHERE modelled_preemptions > 0) AS modelled_preempted_requests,
     count(*) FILTER (WHERE measured_num_preemptions > 0) AS measured_preempted_requests
 FROM joined_requests
 WHERE join_side = 'both'
-GROUP BY ledger_id, run_id, join_kind, join_differences
+GROUP BY ALL
 ORDER BY ledger_id, run_id;

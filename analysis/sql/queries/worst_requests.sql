@@ -4,6 +4,7 @@
 SELECT
     c.request_id,
     l.recovery,
+    l.victim,
     j.join_kind,
     c.modelled_preemptions,
     c.modelled_recompute_tokens,

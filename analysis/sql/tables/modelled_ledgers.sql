@@ -6,6 +6,7 @@ CREATE TABLE modelled_ledgers (
     workload_name VARCHAR,
     profile VARCHAR NOT NULL,
     rule VARCHAR NOT NULL,
+    assumed_from VARCHAR,
     tick_us BIGINT,
     block_size BIGINT NOT NULL,
     capacity_blocks BIGINT NOT NULL,
@@ -62,6 +63,7 @@ COMMENT ON COLUMN modelled_ledgers.run_id IS 'Run that the workload came from, b
 COMMENT ON COLUMN modelled_ledgers.workload_name IS 'Name the workload carried; null without one.';
 COMMENT ON COLUMN modelled_ledgers.profile IS 'Whose scheduler was modelled: lab or vllm-v1.';
 COMMENT ON COLUMN modelled_ledgers.rule IS 'Version of the scheduling rule: lab-1, or vllm- and the release it was checked against.';
+COMMENT ON COLUMN modelled_ledgers.assumed_from IS 'Checked rule that stands in for a rule that nobody checked; null where the rule was checked.';
 COMMENT ON COLUMN modelled_ledgers.tick_us IS 'Declared length of a tick, microseconds; null in a timed replay.';
 COMMENT ON COLUMN modelled_ledgers.block_size IS 'Tokens of KV cache in a block.';
 COMMENT ON COLUMN modelled_ledgers.capacity_blocks IS 'Usable blocks (vLLM''s num_gpu_blocks less its null block).';
@@ -105,7 +107,7 @@ COMMENT ON COLUMN modelled_ledgers.modelled_queue_ticks IS 'Ticks in the queue, 
 COMMENT ON COLUMN modelled_ledgers.modelled_completions IS 'Requests that completed.';
 COMMENT ON COLUMN modelled_ledgers.modelled_censored IS 'Requests unfinished at max_ticks.';
 COMMENT ON COLUMN modelled_ledgers.modelled_generated_tokens IS 'Tokens generated.';
-COMMENT ON COLUMN modelled_ledgers.modelled_executed_tokens IS 'Prefill, replay and generated tokens done.';
+COMMENT ON COLUMN modelled_ledgers.modelled_executed_tokens IS 'Tokens the ledger shows as computed: lab, prefilled, replayed and generated; vllm-v1, positions.';
 COMMENT ON COLUMN modelled_ledgers.modelled_recompute_tax_frac IS 'Recomputed part of the executed tokens, 0 to 1; null when nothing was executed.';
 COMMENT ON COLUMN modelled_ledgers.tool_version IS 'Version of preemption-ledger that made the ledger.';
 COMMENT ON COLUMN modelled_ledgers.receipt IS 'The whole receipt, canonical JSON, limitations included.';

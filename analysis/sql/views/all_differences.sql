@@ -1,6 +1,8 @@
 -- Grain: one row per ledger_id, ledger_run_id, run_id, field in which a ledger and a run differ, for
--- every ledger against every run, unordered: filter it. Fields are named as in the manifest and
--- [policy]; unknown on either side is a difference. vLLM V1 recomputes and picks its own victim.
+-- every ledger against every run, unordered: filter it. Fields are named as in the manifest,
+-- [engine] and [policy]; unknown on either side is a difference. vLLM V1 recomputes and picks its
+-- own victim. A build's suffix (0.32.0+cpu) is no other release. A rule that was assumed for the
+-- run's own release is no difference: whether it holds is what fidelity asks.
 CREATE VIEW all_differences AS
 WITH compared AS (
     SELECT
@@ -11,11 +13,24 @@ WITH compared AS (
             {
                 'field': 'engine.version',
                 'modelled_value': l.rule,
-                'measured_value': r.engine_name || '-' || r.engine_version
+                'measured_value': r.engine_name || '-'
+                    || regexp_replace(r.engine_version, '^(\d+\.\d+\.\d+)\+[A-Za-z0-9.]+$', '\1')
             },
             {
+                -- The clock's arrivals go with any tick, an engine's steps are counted one by one.
+                'field': 'engine.tick_us',
+                'modelled_value': coalesce(CAST(l.tick_us AS VARCHAR), 'timed'),
+                'measured_value': CASE
+                    WHEN a.arrivals = 'steps' THEN '1'
+                    ELSE coalesce(CAST(l.tick_us AS VARCHAR), 'timed')
+                END
+            },
+            {
+                -- A replay of what reached one engine is that engine's, however many there were.
                 'field': 'parallel.data',
-                'modelled_value': '1',
+                'modelled_value': CASE
+                    WHEN a.engine IS NULL THEN '1' ELSE CAST(r.parallel_data AS VARCHAR)
+                END,
                 'measured_value': CAST(r.parallel_data AS VARCHAR)
             },
             {
@@ -91,10 +106,9 @@ WITH compared AS (
             {
                 'field': 'workload.workload_sha256',
                 'modelled_value': l.workload_sha256,
-                -- A run's whole workload in either form: as it was offered, or as it is imported.
+                -- A run's requests have several hashes (measured_workloads); one has to be shown.
                 'measured_value': CASE
-                    WHEN l.workload_sha256 = r.imported_workload_sha256
-                    THEN r.imported_workload_sha256
+                    WHEN a.arrivals IS NOT NULL THEN l.workload_sha256
                     ELSE coalesce(r.offered_workload_sha256, r.imported_workload_sha256)
                 END
             },
@@ -111,6 +125,10 @@ WITH compared AS (
         ], recursive := true)
     FROM modelled_ledgers AS l
     CROSS JOIN measured_runs AS r
+    LEFT JOIN ledger_arrivals AS a
+        ON a.ledger_id = l.ledger_id
+        AND a.ledger_run_id IS NOT DISTINCT FROM l.run_id
+        AND a.run_id = r.run_id
 )
 SELECT ledger_id, ledger_run_id, run_id, field, modelled_value, measured_value
 FROM compared

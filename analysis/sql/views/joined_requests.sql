@@ -2,7 +2,10 @@
 -- used an id twice), unordered. Every request of a ledger beside the same request of the run its
 -- workload came from; ledgers without such a run, or whose run is not loaded, have no row.
 -- join_side says where the request was: both, modelled (only in the ledger) or measured (only in
--- the run, e.g. outside the replayed window); the other side's columns are null, never zero.
+-- the run, e.g. outside the replayed window); the other side's columns are null, never zero. A
+-- replay of what reached one engine has that engine's rows beside it. join_arrivals: time or steps
+-- (ledger_arrivals), null where the ledger replayed other requests, or not all. join_assumed_from:
+-- the checked rule that stood in for the ledger's own.
 CREATE VIEW joined_requests AS
 WITH differing AS (
     SELECT ledger_id, run_id, list(field ORDER BY field) AS fields
@@ -14,10 +17,21 @@ pairs AS (
         l.ledger_id,
         l.run_id,
         CASE WHEN d.fields IS NULL THEN 'fidelity' ELSE 'what-if' END AS join_kind,
-        coalesce(d.fields, []) AS join_differences
+        coalesce(d.fields, []) AS join_differences,
+        a.arrivals AS join_arrivals,
+        l.assumed_from AS join_assumed_from,
+        a.engine
     FROM modelled_ledgers AS l
     JOIN measured_runs AS r ON r.run_id = l.run_id
     LEFT JOIN differing AS d ON d.ledger_id = l.ledger_id AND d.run_id = l.run_id
+    LEFT JOIN ledger_arrivals AS a
+        ON a.ledger_id = l.ledger_id AND a.ledger_run_id = l.run_id AND a.run_id = l.run_id
+),
+measured AS (
+    SELECT p.ledger_id, x.*
+    FROM pairs AS p
+    JOIN measured_side AS x ON x.run_id = p.run_id
+    WHERE p.engine IS NULL OR coalesce(x.measured_engine, p.engine) = p.engine
 )
 SELECT
     p.ledger_id,
@@ -26,11 +40,14 @@ SELECT
     p.join_kind,
     CASE WHEN x.request_id IS NULL THEN 'modelled' ELSE 'both' END AS join_side,
     p.join_differences,
+    p.join_arrivals,
+    p.join_assumed_from,
     m.* EXCLUDE (ledger_id, run_id, request_id),
-    x.* EXCLUDE (run_id, request_id)
+    x.* EXCLUDE (ledger_id, run_id, request_id)
 FROM pairs AS p
 JOIN modelled_side AS m ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id
-LEFT JOIN measured_side AS x ON x.run_id = m.run_id AND x.request_id = m.request_id
+LEFT JOIN measured AS x
+    ON x.ledger_id = m.ledger_id AND x.run_id = m.run_id AND x.request_id = m.request_id
 UNION ALL BY NAME
 SELECT
     p.ledger_id,
@@ -39,8 +56,10 @@ SELECT
     p.join_kind,
     'measured' AS join_side,
     p.join_differences,
-    x.* EXCLUDE (run_id, request_id)
+    p.join_arrivals,
+    p.join_assumed_from,
+    x.* EXCLUDE (ledger_id, run_id, request_id)
 FROM pairs AS p
-JOIN measured_side AS x ON x.run_id = p.run_id
+JOIN measured AS x ON x.ledger_id = p.ledger_id AND x.run_id = p.run_id
 ANTI JOIN modelled_requests AS m
     ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id AND m.request_id = x.request_id;
