@@ -20,6 +20,8 @@ from replay.errors import is_interrupt
 from replay.version import __version__
 
 INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
+# The reader had enough, as with `| head`: what a shell calls death by SIGPIPE.
+_CLOSED_PIPE = 128 + signal.SIGPIPE
 
 # Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
 COMMANDS = {
@@ -78,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = _run(arguments)
     except BrokenPipeError:  # nobody read the error either
-        code = _closed_pipe()
+        code = _CLOSED_PIPE
+    _let_go_of_streams()
     sys.exit(code)
 
 
@@ -97,10 +100,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        return _closed_pipe()
+        return _CLOSED_PIPE
     except SystemExit as exc:
         # Click answers a closed pipe itself, with 1 and another stdout.
-        return _code(exc.code) if sys.stdout is stdout else _closed_pipe()
+        return _code(exc.code) if sys.stdout is stdout else _CLOSED_PIPE
     except Exception as exc:  # noqa: BLE001 (nothing may leave as a traceback)
         return _unexpected(exc)
     return _code(code)
@@ -110,10 +113,13 @@ def _code(code: object) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _closed_pipe() -> int:
-    """The reader had enough, as with `| head`: what a shell calls death by SIGPIPE."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 128 + signal.SIGPIPE
+def _let_go_of_streams() -> None:
+    """Drop what cannot be written: Python would try again at exit, and end with 120 for it."""
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _usable_streams() -> None:
