@@ -101,8 +101,14 @@ class Machine:
 
     def run(self, *command: str | Path) -> str:
         """Standard output of a command; `InstallFailed` if it fails."""
-        # The cache of uv on the environments' disk: files are linked, not copied.
-        calm = {"UV_CACHE_DIR": str(self.root / "uv"), "UV_PYTHON_DOWNLOADS": "never"}
+        calm = {
+            # On the environments' disk: files are linked, not copied.
+            "UV_CACHE_DIR": str(self.root / "uv"),
+            "UV_PYTHON_DOWNLOADS": "never",
+            # The certificates pip trusts; a company's proxy is often only among those.
+            "UV_SYSTEM_CERTS": "1",
+            "UV_NATIVE_TLS": "1",  # its name before
+        }
         return self.execute(command, dict(self.environ) | calm)
 
 
