@@ -81,7 +81,8 @@ def _from_run(path: Path, config_path: Path | None, choices: Choices) -> Inputs:
         rule = "is in no manifest: without --config, arrivals have to be steps"
         raise InputError(str(path), "engine.tick_us", rule)
     workload = run_workload(run, arrivals=arrivals, engine=engine)
-    return Inputs(workload, config, notes=_notes(run, arrivals, config))
+    notes = (*_notes(run, arrivals, config), *_left_out(workload))
+    return Inputs(workload, config, notes=notes)
 
 
 def _run_config(run: Run, config_path: Path | None, *, assume: bool) -> Config:
@@ -99,3 +100,12 @@ def _notes(run: Run, arrivals: str, config: Config) -> tuple[str, ...]:
         "arrivals in the engine's own steps, from the run's arrive events",
         *(f"not exact: {what}" for what in lost),
     )
+
+
+def _left_out(workload: Workload) -> tuple[str, ...]:
+    """A line on the requests that a run holds and its replay does not, by reason."""
+    dropped = {k: n for k, n in (workload.provenance or {}).get("dropped", {}).items() if n}
+    if not dropped:
+        return ()
+    reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
+    return (f"not exact: requests left out: {reasons}",)

@@ -44,6 +44,7 @@ def replay(
             " nothing was written"
             + (", --keep-censored writes them as censored" if sums["censored"] else "")
         )
+    _check_events(rows, place)
     _check_totals(sums | _charges(rows), place)
     checks, violations = conservation(workload, config, rows)
     if violations:
@@ -80,6 +81,15 @@ _SCHEDULERS: Mapping[str, _Scheduler] = {"lab": _lab, "vllm-v1": _vllm_v1}
 def _charges(rows: Rows) -> dict[str, int]:
     preempts = rows[rows[:, COLUMN["kind"]] == Kind.PREEMPT]
     return {f"charged {name}": exact_sum(preempts, name) for name in CHARGES}
+
+
+def _check_events(rows: Rows, place: str) -> None:
+    """Refuse rates and sizes whose products no reader could hold; times are checked before."""
+    most = rows.max(axis=0)
+    for name, column in COLUMN.items():
+        if most[column] > MAX_SAFE_INTEGER:
+            rule = "must be within 2^53 - 1 in every event"
+            raise InputError(place, f"{name} at the rates of [policy]", rule, str(most[column]))
 
 
 def _check_totals(sums: Mapping[str, int | float | None], place: str) -> None:

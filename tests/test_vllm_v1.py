@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.config import Config, parse_config
-from replay.errors import Unfinished
+from replay.errors import InputError, Unfinished
 from replay.events import Kind, Rows, to_events
 from replay.oracle.vllm_v1 import derive
 from replay.requests_table import request_table
@@ -275,3 +275,39 @@ def rows_of_a_process(code: str) -> str:
         check=True,
     )
     return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("capacity_blocks", 2**40), ("block_size", 2**40), ("block_size", 2**21)]
+)
+def test_what_would_not_fit_in_memory_is_refused_by_name(key: str, value: int) -> None:
+    """Nothing is allocated for a pool or a block that no machine holds."""
+    with pytest.raises(InputError, match=rf"engine\.{key} must be at most"):
+        replay(PAIR, config(**{"enable_prefix_caching": True, key: value}))
+
+
+def test_a_link_that_takes_for_ever_is_not_waited_for_tick_by_tick() -> None:
+    """Bytes that need more ticks than there are end as unfinished at once."""
+    slow = {"recovery": "swap", "kv_bytes_per_token": 2**40, "transfer_bytes_per_tick": 1}
+    with pytest.raises(Unfinished, match="unfinished at tick 1000000000"):
+        replay(Workload((Request("A", 0, 8, 5), Request("B", 0, 7, 4))), config({"policy": slow}))
+
+
+def test_estimates_no_reader_could_hold_are_refused_by_name() -> None:
+    """Nothing is written that reading it back would refuse."""
+    rates = {"kv_bytes_per_token": 2**48 - 1, "transfer_bytes_per_tick": 1}
+    large = config({"policy": rates}, capacity_blocks=32, block_size=1)
+    workload = Workload((Request("A", 0, 2, 17), Request("B", 0, 24, 7)))
+    with pytest.raises(InputError, match="estimate_swap_ticks"):
+        replay(workload, large)
+
+
+def test_chunks_larger_than_any_prompt_name_blocks_all_the_same() -> None:
+    """The size of a chunk is a claim of the workload; names are counted by what prompts hold."""
+    requests = tuple(Request(f"{k:04d}", k, 9, 2, prefix_blocks=(k,)) for k in range(50))
+    caching = config(block_size=1, capacity_blocks=40, enable_prefix_caching=True)
+    hashes = {
+        replay(Workload(requests, chunk), caching).receipt["event_sha256"]
+        for chunk in (16, 2**53 - 1)
+    }
+    assert 1 == len(hashes)

@@ -24,16 +24,19 @@ from replay.vllm_v1.state import (
     FULL_SEQUENCE,
     GENERATED,
     IN_FLIGHT,
+    LINK_RATE,
     MAX_QUEUE,
     MAX_SEQS,
     MAX_TICKS,
     NOBODY,
     OUTGOING,
+    OUTGOING_BYTES,
     OUTPUT,
     OWED,
     OWED_BLOCKS,
     PROMPT,
     REPLAYED,
+    RESTORE_BYTES,
     RESTORING,
     THRESHOLD,
     TICK,
@@ -43,7 +46,31 @@ from replay.vllm_v1.state import (
 )
 
 
-def look_ahead(s: State, moved: bool) -> None:
+def stand_still(s: State) -> int:
+    """After a step that scheduled nothing: how many more only send bytes over the link."""
+    config, now, requests = s.config, s.now, s.requests
+    now[OWED] = 0
+    now[OWED_BLOCKS] = 0
+    now[WHOLE] = 0
+    ticks = _until_something(s)
+    if now[OUTGOING] > 0:
+        r = s.outgoing[0]
+        column = OUTGOING_BYTES
+    elif now[RESTORING] > 0:
+        k = 0
+        while requests[s.running[k], RESTORE_BYTES] == 0:
+            k += 1
+        r = s.running[k]
+        column = RESTORE_BYTES
+    else:
+        return ticks
+    # The step that ends it is taken: it has an event.
+    ticks = min(ticks, (requests[r, column] - 1) // config[LINK_RATE])
+    requests[r, column] -= ticks * config[LINK_RATE]
+    return int(ticks)
+
+
+def look_ahead(s: State) -> None:
     """After a step: put off the quiet ones that follow, and see whether the next is plain too.
 
     Moves TICK on, with the tokens of the skipped steps OWED (their blocks are taken from FREE
@@ -54,9 +81,6 @@ def look_ahead(s: State, moved: bool) -> None:
     now[OWED] = 0
     now[OWED_BLOCKS] = 0
     now[WHOLE] = 0
-    if not moved:
-        now[TICK] += _until_something(s)
-        return
     active = now[ACTIVE]
     if config[CACHING] or now[OUTGOING] + now[RESTORING] > 0 or not 0 < active <= config[BUDGET]:
         return

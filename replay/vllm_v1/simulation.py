@@ -9,6 +9,7 @@ from replay.config import Config
 from replay.errors import InputError
 from replay.events import COLUMNS, Rows
 from replay.rules import rule_of
+from replay.strict import MAX_SAFE_INTEGER
 from replay.vllm_v1 import step
 from replay.vllm_v1.columns import Columns
 from replay.vllm_v1.compiled import compiled
@@ -36,6 +37,7 @@ from replay.vllm_v1.state import (
     NEVER,
     NOBODY,
     NOW_VALUES,
+    OUTGOING,
     OUTPUT,
     OWN_NAMES,
     POOL_COLUMNS,
@@ -62,6 +64,8 @@ _RECOVERIES = {"recompute": ALWAYS_RECOMPUTE, "swap": ALWAYS_SWAP, "adaptive": A
 # Machine code takes most of a second to load, and some twenty to compile the first time.
 _INTERPRETED_MOST_US = 1_500_000
 _MOST_TABLE_ENTRIES = 2**28
+_MOST_BLOCKS = 2**26
+_MOST_BLOCK_SIZE = 2**20
 _STEPS_AT_ONCE = {True: 200_000, False: 2_000}
 Progress = Callable[[int, int], None]
 
@@ -142,7 +146,7 @@ class Simulation:
                 f"{s.now[BARREN]} preemptions since the last token lead back to the same state:"
                 f" requests evict each other in turn (policy.victim {self._victim})"
             )
-        if self.outcome is Outcome.OUT_OF_TICKS and s.now[ACTIVE] == 0:
+        if self.outcome is Outcome.OUT_OF_TICKS and s.now[ACTIVE] + s.now[OUTGOING] == 0:
             return (
                 "nothing runs and the next request asks for more tokens than"
                 f" engine.max_num_batched_tokens ({s.config[BUDGET]}) with"
@@ -172,11 +176,35 @@ class Simulation:
             self._state = self._state._replace(rows=np.empty((needed, len(COLUMNS)), np.int64))
 
 
+def _check_room(config: Config, slots: int, width: int) -> None:
+    """Refuse what would take gigabytes before the first step."""
+    engine = config.engine
+    caching = bool(engine.enable_prefix_caching)
+    for key, value, most, what in (
+        ("block_size", engine.block_size, _MOST_BLOCK_SIZE, ""),
+        ("capacity_blocks", engine.capacity_blocks * caching, _MOST_BLOCKS, " with prefix caching"),
+        (
+            "max_num_seqs",
+            slots * width,
+            _MOST_TABLE_ENTRIES,
+            " times the blocks of the longest request, with prefix caching",
+        ),
+    ):
+        if value > most:
+            rule = f"must be at most {most}{what}, to fit in memory"
+            raise InputError("configuration", f"engine.{key}", rule, str(value))
+
+
 def _interpreted_us(columns: Columns, config: Config) -> int:
     """About how long interpreted code takes: it steps over quiet stretches where it can."""
     engine = config.engine
     per_token = 20 if engine.enable_prefix_caching else 5 if engine.async_scheduling else 2
-    return per_token * int(columns.output_tokens.sum())
+    budget = min(
+        engine.max_num_batched_tokens or 1,
+        engine.long_prefill_token_threshold or MAX_SAFE_INTEGER,
+    )
+    prefill_steps = -(-columns.prompt_tokens // budget)
+    return per_token * int(columns.output_tokens.sum() + prefill_steps.sum())
 
 
 def _state(columns: Columns, config: Config, *, record: bool, rows: int) -> State:
@@ -187,12 +215,7 @@ def _state(columns: Columns, config: Config, *, record: bool, rows: int) -> Stat
     longest = int((columns.prompt_tokens + columns.output_tokens).max())
     width = min(-(-longest // engine.block_size), engine.capacity_blocks) if caching else 1
     slots = most if caching else 1
-    if slots * width > _MOST_TABLE_ENTRIES:
-        rule = (
-            f"must leave max_num_seqs x blocks of the longest request within {_MOST_TABLE_ENTRIES}"
-            " with prefix caching"
-        )
-        raise InputError("config", "engine.max_num_seqs", rule, f"{slots} x {width}")
+    _check_room(config, slots, width)
     now = np.zeros(NOW_VALUES, np.int64)
     now[FREE] = engine.capacity_blocks
     now[FLAG_DUE] = NEVER
@@ -243,7 +266,8 @@ def _requests(columns: Columns, config: Config) -> Ints:
 
 
 def _chunk_names(columns: Columns, config: Config) -> int:
-    return columns.chunk_tokens // config.engine.block_size + 2
+    longest = min(columns.chunk_tokens, int(columns.prompt_tokens.max()))
+    return longest // config.engine.block_size + 2
 
 
 def _pool(blocks: int) -> Ints:

@@ -1,7 +1,7 @@
 """One step of the `vllm-v1` scheduler after another, and the stretches in which nothing happens."""
 
 from replay.events import Recovery
-from replay.vllm_v1.jump import decode, look_ahead
+from replay.vllm_v1.jump import decode, look_ahead, stand_still
 from replay.vllm_v1.passes import ask_threshold, running_pass, waiting_pass
 from replay.vllm_v1.pool import name_blocks
 from replay.vllm_v1.progress import goes_in_circles
@@ -110,7 +110,10 @@ def advance(s: State, steps: int) -> int:
         if goes_in_circles(s):
             return NO_PROGRESS
         now[TICK] += 1
-        look_ahead(s, moved or now[FINISHED] == now[ARRIVED])
+        if not moved and now[FINISHED] < now[ARRIVED]:
+            now[TICK] += stand_still(s)
+        else:
+            look_ahead(s)
     return STEPS_DONE
 
 
@@ -133,14 +136,15 @@ def most_rows(s: State) -> int:
 
 
 def one_step(s: State) -> bool:
-    """One step, rule by rule; gives whether anything moved."""
+    """One step, rule by rule; gives whether anything but bytes on the link moved."""
     config, now = s.config, s.now
     now[VICTIMS] = 0
     arrive(s)
+    swapping = now[OUTGOING] + now[RESTORING]
     link = drain(s, config[LINK_RATE]) if now[OUTGOING] > 0 else config[LINK_RATE]
     batch = 1 - now[DELIVER] if config[ASYNC] else 0
     threshold = ask_threshold(config, now)
-    moved = now[ACTIVE] > 0
+    moved = now[ACTIVE] > now[RESTORING]
     if now[WHOLE]:
         now[BATCH_0 + batch] = 0
         budget = config[BUDGET] - now[ACTIVE]
@@ -154,7 +158,8 @@ def one_step(s: State) -> bool:
         restore(s, link)
     run_batch(s, batch)
     delivered = now[DELIVER] if config[ASYNC] else 0
-    moved = moved or admitted or now[BATCH_0 + delivered] + now[OUTGOING] > 0
+    moved = moved or admitted or now[BATCH_0 + delivered] > 0
+    moved = moved or swapping != now[OUTGOING] + now[RESTORING]
     deliver(s, delivered)
     if config[ASYNC]:
         now[BATCH_0 + delivered] = 0
