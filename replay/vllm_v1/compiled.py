@@ -15,10 +15,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from replay import recovery
 from replay.vllm_v1 import jump, passes, pool, progress, queue, rows, step, victim
 from replay.vllm_v1.state import State
 
-_MODULES = (pool, queue, rows, victim, passes, jump, progress, step)
+_MODULES = (recovery, pool, queue, rows, victim, passes, jump, progress, step)
 _ENTRIES = ("advance", "censor")
 Advance = Callable[[State, int], int]
 

@@ -49,9 +49,6 @@ from replay.vllm_v1.state import (
 def stand_still(s: State) -> int:
     """After a step that scheduled nothing: how many more only send bytes over the link."""
     config, now, requests = s.config, s.now, s.requests
-    now[OWED] = 0
-    now[OWED_BLOCKS] = 0
-    now[WHOLE] = 0
     ticks = _until_something(s)
     if now[OUTGOING] > 0:
         r = s.outgoing[0]
@@ -78,9 +75,6 @@ def look_ahead(s: State) -> None:
     request has to be looked at alone.
     """
     config, now = s.config, s.now
-    now[OWED] = 0
-    now[OWED_BLOCKS] = 0
-    now[WHOLE] = 0
     active = now[ACTIVE]
     if config[CACHING] or now[OUTGOING] + now[RESTORING] > 0 or not 0 < active <= config[BUDGET]:
         return

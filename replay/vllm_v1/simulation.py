@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from replay.config import Config
+from replay.config import RECOVERIES, Config
 from replay.errors import InputError
 from replay.events import COLUMNS, Rows
 from replay.rules import rule_of
@@ -15,11 +15,8 @@ from replay.vllm_v1.columns import Columns
 from replay.vllm_v1.compiled import compiled
 from replay.vllm_v1.state import (
     ACTIVE,
-    ADAPTIVE,
     ADMITTED,
     AFTER,
-    ALWAYS_RECOMPUTE,
-    ALWAYS_SWAP,
     ARRIVAL,
     BARREN,
     BEFORE,
@@ -60,7 +57,6 @@ _VICTIMS = {
     "least-computed": VICTIM_LEAST_COMPUTED,
     "most-freed-per-lost-token": VICTIM_MOST_FREED,
 }
-_RECOVERIES = {"recompute": ALWAYS_RECOMPUTE, "swap": ALWAYS_SWAP, "adaptive": ADAPTIVE}
 # Machine code takes most of a second to load, and some twenty to compile the first time.
 _INTERPRETED_MOST_US = 1_500_000
 _MOST_TABLE_ENTRIES = 2**28
@@ -301,7 +297,7 @@ def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
         rule.nameless_blocks_first,
         rule.victim_before_moves_index,
         _VICTIMS[policy.victim],
-        _RECOVERIES[policy.recovery],
+        RECOVERIES.index(policy.recovery),
         policy.kv_bytes_per_token,
         policy.prefill_tokens_per_tick,
         policy.transfer_bytes_per_tick,

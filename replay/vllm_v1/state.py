@@ -96,7 +96,7 @@ NOW_VALUES = 28
     NAMELESS_FIRST,
     MOVES_INDEX,
     VICTIM,
-    RECOVERY,
+    RECOVERY,  # place in replay.config.RECOVERIES
     BYTES_PER_TOKEN,
     PREFILL_RATE,
     LINK_RATE,
@@ -110,7 +110,6 @@ NOW_VALUES = 28
     CHUNK_NAMES,  # names a chunk's blocks can take
 ) = range(27)
 VICTIM_RULE, VICTIM_LEAST_COMPUTED, VICTIM_MOST_FREED = range(3)
-ALWAYS_RECOMPUTE, ALWAYS_SWAP, ADAPTIVE = range(3)
 
 # Columns of `State.pool`; its last row is the end and the beginning of the free list.
 BEFORE, AFTER, HOLDERS, NAME, SAME_BUCKET = range(5)

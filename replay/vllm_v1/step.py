@@ -146,6 +146,7 @@ def one_step(s: State) -> bool:
     threshold = ask_threshold(config, now)
     moved = now[ACTIVE] > now[RESTORING]
     if now[WHOLE]:
+        now[WHOLE] = 0
         now[BATCH_0 + batch] = 0
         budget = config[BUDGET] - now[ACTIVE]
         decode(s, now[OWED] + 1)

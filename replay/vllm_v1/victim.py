@@ -1,6 +1,7 @@
 """Preemption: who is chosen, what it loses, and how it is to come back."""
 
-from replay.events import NULL, Reason, Recovery
+from replay.events import Reason, Recovery
+from replay.recovery import decide, estimates
 from replay.vllm_v1.pool import held_alone, release
 from replay.vllm_v1.queue import put_back
 from replay.vllm_v1.rows import (
@@ -21,8 +22,6 @@ from replay.vllm_v1.rows import (
 from replay.vllm_v1.rows import RECOVERY as RECOVERY_COLUMN
 from replay.vllm_v1.state import (
     ACTIVE,
-    ADAPTIVE,
-    ALWAYS_SWAP,
     BARREN,
     BLOCKS,
     BY_PRIORITY,
@@ -68,10 +67,6 @@ from replay.vllm_v1.state import (
 _SWAP = int(Recovery.SWAP)
 _RECOMPUTE = int(Recovery.RECOMPUTE)
 _ON_HOST = int(Reason.ON_HOST)
-_INCOMPLETE = int(Reason.INCOMPLETE)
-_HOST_FULL = int(Reason.HOST_FULL)
-_TIE = int(Reason.TIE)
-_CHEAPER = int(Reason.CHEAPER)
 
 
 def choose_victim(s: State) -> int:
@@ -138,10 +133,10 @@ def preempt(s: State, r: int, requester: int) -> None:
     free_before = now[FREE]
     freed = give_blocks(s, r)
     size = lost * config[BYTES_PER_TOKEN]
-    recompute_ticks = -(-lost // config[PREFILL_RATE])
-    swap_ticks = 2 * -(-size // config[LINK_RATE])
-    recovery, reason = _decide(
-        config, now, size, recompute_ticks, swap_ticks, restore_left, replay_left
+    recompute_ticks, swap_ticks = estimates(lost, size, config[PREFILL_RATE], config[LINK_RATE])
+    full = 0 < config[HOST_CAPACITY] < now[HOST_BYTES] + size
+    recovery, reason = decide(
+        config[RECOVERY], recompute_ticks, swap_ticks, restore_left > 0, replay_left > 0, full
     )
     if restore_left > 0:
         now[RESTORING] -= 1
@@ -193,29 +188,3 @@ def _queue_again(s: State, r: int) -> int:
     now[VICTIMS] += 1
     now[BARREN] += 1
     return put_back(config, now, requests, s.waiting, r)
-
-
-def _decide(
-    config: Ints,
-    now: Ints,
-    size: int,
-    recompute_ticks: int,
-    swap_ticks: int,
-    restore_left: int,
-    replay_left: int,
-) -> tuple[int, int]:
-    """Recovery of a victim whose KV has `size` bytes, and why it is not simply the policy's."""
-    if restore_left > 0:
-        return _SWAP, _ON_HOST
-    if replay_left > 0:
-        return _RECOMPUTE, _INCOMPLETE
-    reason = NULL
-    swap = config[RECOVERY] == ALWAYS_SWAP
-    if config[RECOVERY] == ADAPTIVE:
-        swap = swap_ticks < recompute_ticks
-        reason = _TIE if swap_ticks == recompute_ticks else _CHEAPER
-    if not swap:
-        return _RECOMPUTE, reason
-    if 0 < config[HOST_CAPACITY] < now[HOST_BYTES] + size:
-        return _RECOMPUTE, _HOST_FULL
-    return _SWAP, reason
