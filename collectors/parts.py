@@ -36,9 +36,12 @@ def frame_schema(table: str) -> dict[str, pl.DataType]:
     return {name: dtype_of(kind) for name, kind in TABLES[table].items()}
 
 
-def read_table(run: Path, table: str, run_id: str, max_rows: int) -> Table:
-    """All parts of one table, `max_rows` together; without a directory or a part it is empty."""
-    paths, parts, left = _part_paths(run, DIRECTORIES[table]), list[Table](), max_rows
+def read_table(run: Path, table: str, run_id: str, max_rows: int, first: int = 0) -> Table:
+    """All parts of one table, `max_rows` together; without a directory or a part it is empty.
+
+    `first` is the number of the first part, where older ones were deleted on purpose.
+    """
+    paths, parts, left = _part_paths(run, DIRECTORIES[table], first), list[Table](), max_rows
     for path in paths:
         parts.append(_read_part(path, table, run_id, left))
         left -= parts[-1].frame.height
@@ -57,7 +60,7 @@ def inside(run: Path, *names: str) -> Path:
     return path
 
 
-def _part_paths(run: Path, name: str) -> list[Path]:
+def _part_paths(run: Path, name: str, first: int) -> list[Path]:
     folder = inside(run, name)
     if not os.path.lexists(folder):
         return []
@@ -66,12 +69,12 @@ def _part_paths(run: Path, name: str) -> list[Path]:
         found = sorted(e.name for e in folder.iterdir() if not e.name.startswith("."))
     except OSError as exc:
         raise InputError(str(folder), "", f"must be a directory: {exc.strerror}") from exc
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(found, first):
         if not re.fullmatch(r"part-[0-9]{5}\.parquet", entry):
             rule = "must hold only parts named part-00000.parquet, part-00001.parquet, …"
             raise InputError(str(folder), "", rule, f"a name of {len(entry)} code points")
         if entry != (expected := f"part-{number:05d}.parquet"):
-            rule = f"must hold {expected}: parts are numbered from 0 without a gap"
+            rule = f"must hold {expected}: parts are numbered without a gap"
             raise InputError(str(folder), "", rule, entry)
     return [inside(run, name, entry) for entry in found]
 

@@ -90,8 +90,10 @@ def read_run(path: Path, max_rows: int = MAX_ROWS) -> Run:
     if not os.path.lexists(place):
         raise InputError(str(path), "manifest.json", "is required", "nothing")
     manifest = read_manifest(place)
+    first = value_at(manifest, "collection.first_parts") or {}
     tables: dict[str, Table] = {
-        name: read_table(path, name, manifest["run_id"], max_rows) for name in TABLES
+        name: read_table(path, name, manifest["run_id"], max_rows, first.get(folder, 0))
+        for name, folder in DIRECTORIES.items()
     }
     return Run(
         path=path,

@@ -13,8 +13,10 @@ ALLOWED = {
     "collectors": (
         "replay.canonical",
         "replay.errors",
+        "replay.output",
         "replay.parquet",
         "replay.strict",
+        "replay.version",
         "replay.workload",
         "replay.workload_file",
     ),

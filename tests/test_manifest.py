@@ -34,6 +34,33 @@ def recorded_manifest() -> dict[str, Any]:
         "clocks": manifest["clocks"] | {"scrape": "collector, monotonic"},
         "comparison": manifest["comparison"] | {"arrival_seed": 7},
         "workload": manifest["workload"] | {"prefix_block_tokens": 512},
+        "collection": {
+            "outcomes": {"ok": 210, "timeout": 1},
+            "problems": {"duplicate series": 1},
+            "page_bytes": 1,
+            "first_parts": {"samples": 2},
+            "several_workers": False,
+            "notes": ["n"],
+        },
+        "recorder": {
+            "version": "0.1.0",
+            "engines": [0],
+            "dropped_records": 0,
+            "complete": True,
+            "sources": {"queue_time_us": "scheduler"},
+            "notes": ["n"],
+        },
+        "driver": {
+            "behind": False,
+            "late_requests": 0,
+            "lateness_limit_us": 50_000,
+            "max_lateness_us": 900,
+            "speed": 2.2,
+            "concurrency": 8,
+            "token_seed": 0,
+            "notes": ["n"],
+        },
+        "not_modelled": ["n"],
     }
 
 
@@ -41,7 +68,7 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
     """Every field of the schema: dotted name, its schema, whether it is required."""
     for key, inner in schema.get("properties", {}).items():
         dotted = f"{path}.{key}" if path else key
-        yield dotted, inner, key in schema["required"]
+        yield dotted, inner, key in schema.get("required", ())
         yield from fields(inner, dotted)
         if "items" in inner:
             yield from fields(inner["items"], f"{dotted}[0]")

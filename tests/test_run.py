@@ -307,7 +307,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "part is missing": (
         lambda r: part(r, E).rename(part(r, E, 1)),
         "",
-        "must hold part-00000.parquet: parts are numbered from 0 without a gap",
+        "must hold part-00000.parquet: parts are numbered without a gap",
     ),
     "part has another name": (
         lambda r: part(r, E).rename(r / "events" / f"{HIDDEN}.parquet"),
