@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 FACTS_DUE = date(2027, 1, 25)
 Release: TypeAlias = tuple[int, ...]
-_NAME = re.compile(r"vllm-([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
+_NUMBER = "(0|[1-9][0-9]{0,5})"
+_NAME = re.compile(rf"vllm-{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
 
 
 class FactsOverdue(UserWarning):

@@ -16,7 +16,7 @@ from replay.requests_table import CHARGES, request_table
 from replay.strict import MAX_SAFE_INTEGER
 from replay.totals import exact_sum, totals
 from replay.vllm_v1.columns import columns_of
-from replay.vllm_v1.simulation import Outcome, Progress, Simulation
+from replay.vllm_v1.simulation import Notice, Outcome, Progress, Simulation
 from replay.workload import Workload
 
 
@@ -27,15 +27,17 @@ def replay(
     *,
     keep_censored: bool = False,
     progress: Progress | None = None,
+    notice: Notice | None = None,
 ) -> Ledger:
     """Replay a workload; the ledger has already been through the conservation oracle.
 
-    `progress` hears now and then how many requests are done, and of how many.
+    `progress` hears now and then how many requests are done, and of how many; `notice` what else
+    takes long.
     Raises `InputError` for what cannot be replayed and `Unfinished` when requests are left at
     `max_ticks` and `keep_censored` is off. A ledger the oracle rejects is a fault of this program.
     """
     check_limits(workload, config, place)
-    rows, why = _SCHEDULERS[config.engine.profile](workload, config, progress)
+    rows, why = _SCHEDULERS[config.engine.profile](workload, config, progress, notice)
     sums = totals(rows, config)
     left = len(workload) - sums["completions"]
     if left and not (keep_censored and left == sums["censored"]):
@@ -54,15 +56,19 @@ def replay(
     return Ledger(workload, config, rows, request_table(workload, rows), receipt)
 
 
-def _lab(workload: Workload, config: Config, progress: Progress | None) -> tuple[Rows, str]:
+def _lab(
+    workload: Workload, config: Config, progress: Progress | None, _notice: Notice | None
+) -> tuple[Rows, str]:
     rows = to_rows(replay_lab(workload, config))
     if progress is not None:
         progress(len(workload), len(workload))
     return rows, _end_of_ticks(config)
 
 
-def _vllm_v1(workload: Workload, config: Config, progress: Progress | None) -> tuple[Rows, str]:
-    simulation = Simulation(columns_of(workload), config)
+def _vllm_v1(
+    workload: Workload, config: Config, progress: Progress | None, notice: Notice | None
+) -> tuple[Rows, str]:
+    simulation = Simulation(columns_of(workload), config, notice=notice)
     rows = np.concatenate([*simulation.run(progress), *simulation.censor()])
     why = simulation.why_unfinished()
     if simulation.outcome is Outcome.NO_PROGRESS:
@@ -74,7 +80,7 @@ def _end_of_ticks(config: Config) -> str:
     return f"tick {config.limits.max_ticks} (limits.max_ticks)"
 
 
-_Scheduler = Callable[[Workload, Config, Progress | None], tuple[Rows, str]]
+_Scheduler = Callable[[Workload, Config, Progress | None, Notice | None], tuple[Rows, str]]
 _SCHEDULERS: Mapping[str, _Scheduler] = {"lab": _lab, "vllm-v1": _vllm_v1}
 
 

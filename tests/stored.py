@@ -11,7 +11,7 @@ from replay.config import Config, parse_config
 from replay.ledger import Ledger
 from replay.receipt import receipt_sha256
 from replay.run import replay
-from replay.workload import Workload
+from replay.workload import Request, Workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 
@@ -72,6 +72,12 @@ def engine_ledger(run: str = "base-1") -> Ledger:
 
 
 @cache
+def engine_ledger_with(**engine: Any) -> Ledger:
+    """A replay of two requests under a change of base-1's engine."""
+    workload = Workload((Request("a", 0, 8, 2), Request("b", 0, 8, 2)))
+    return sealed(workload, engine_config(**engine))
+
+
 def stepped_ledger(recovery: str | None = None, victim: str | None = None) -> Ledger:
     """A replay of base-1 as `preempt replay RUN` does it: from the engine's own steps."""
     inputs = replay_inputs(RUNS / "base-1", None, Choices(recovery, victim))

@@ -605,9 +605,12 @@ def test_the_summary_says_what_is_a_what_if_and_what_recomputing_costs(
     ended = run(*vllm, "own")
     assert (0, "") == (ended.code, ended.out)
     assert "What-if" not in ended.err
+    assert "rates" not in ended.err
     assert re.search(r"^recompute tax: \d+\.\d\d% of \d+ executed tokens$", ended.err, re.MULTILINE)
     ended = run(*vllm, "other", "--recovery", "swap", "--victim", "least-computed")
-    assert "recovery swap, victim least-computed: 3 requests" in ended.err
+    assert "recovery swap, victim by least-computed: 3 requests" in ended.err
+    assert "rates per tick: 16 tokens prefilled, 8192 bytes moved; 512 bytes of KV" in ended.err
+    assert "these rates are defaults, not this engine's" in ended.err
     assert "What-if: recovery swap" in ended.err
     assert "What-if: victim rule least-computed" in ended.err
 

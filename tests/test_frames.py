@@ -28,7 +28,8 @@ def test_frames_are_one_gzip_file_of_lines(tmp_path: Path) -> None:
     """What `zcat` prints is every line of every frame."""
     path = tmp_path / "x.jsonl.gz"
     ends = write(path)
-    assert b"".join(line + b"\n" for f in FRAMES for line in f) == gzip.decompress(path.read_bytes())
+    lines = b"".join(line + b"\n" for frame in FRAMES for line in frame)
+    assert lines == gzip.decompress(path.read_bytes())
     assert ends == [end for end, _ in read_frames(path)]
     assert [b"last\n"] == [text for _, text in read_frames(path, start=ends[1])]
 

@@ -16,6 +16,7 @@ from stored import (
     RUNS,
     engine_config,
     engine_ledger,
+    engine_ledger_with,
     lab_ledger,
     recorded,
     sealed,
@@ -33,6 +34,7 @@ from preempt.commands.replay import replay_command
 from preempt.main import main
 from replay.ledger import Ledger, write_ledger
 from replay.limitations import LIMITATIONS
+from replay.rules import OPTIONS
 
 Row = dict[str, Any]
 
@@ -577,3 +579,21 @@ def test_fidelity_says_what_a_replay_leaves_out_and_what_it_assumes(tmp_path: Pa
     found = json.loads(invoked(fidelity_command, tmp_path / "ledger", run, "--json", "-q").stdout)
     assert ([assumed], 1) == (found["what_ifs"], len(found["not_exact"]))
     assert {"vllm-0.32.0"} == {row["join_assumed_from"] for row in found["rows"]}
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_an_option_that_a_release_did_not_have_is_not_unknown(
+    db: duckdb.DuckDBPyConnection, key: str
+) -> None:
+    """The release before it does as without it; from the one that has it on, null is unknown."""
+    option, field = OPTIONS[key], f"scheduler.{key}"
+    ledger_id = loaded(db, engine_ledger_with(**{key: option.without}))
+    since = list(option.since)
+    before = [since[0], since[1] - 1, 99] if not since[2] else [*since[:2], since[2] - 1]
+    for release, differs in ((before, False), (since, True)):
+        version = ".".join(map(str, release))
+        unlike = changed(recorded(), version, **{field: None, "engine.version": version})
+        store.load_run(db, unlike)
+        query = "SELECT field FROM all_differences WHERE ledger_id = ? AND run_id = ?"
+        fields = [f for (f,) in rows(db, query, ledger_id, version)]
+        assert differs == (field in fields)

@@ -142,6 +142,11 @@ def test_0_32_0_refuses_no_option() -> None:
     assert options == {key: getattr(engine, key) for key in options}
 
 
+def test_a_name_with_leading_zeros_is_no_release() -> None:
+    """It would be another name for the same rule, with another hash."""
+    assert "engine.rule" in refusal("vllm-00.32.0", assume=True)
+
+
 # Unchecked releases
 
 

@@ -18,6 +18,7 @@ from replay.oracle.vllm_v1 import derive
 from replay.requests_table import request_table
 from replay.run import replay
 from replay.vllm_v1 import compiled as compiling
+from replay.vllm_v1 import simulation as simulating
 from replay.vllm_v1 import step
 from replay.vllm_v1.columns import columns_of
 from replay.vllm_v1.simulation import Outcome, Simulation
@@ -247,6 +248,34 @@ def test_damaged_kept_code_is_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(compiling, "_machine_code", machine_code)
     simulation = Simulation(columns_of(PAIR), config(), interpreted=False)
     assert 8 == sum(len(rows) for rows in simulation.run())
+
+
+def test_a_replay_of_more_steps_than_estimated_goes_on_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Midway, with the same rows; it says so only where nothing was kept."""
+    monkeypatch.setattr(simulating, "_INTERPRETED_MOST_STEPS", 4)
+    monkeypatch.setattr(simulating, "_STEPS_AT_ONCE", {True: 2, False: 2})
+    said: list[str] = []
+    monkeypatch.setattr(simulating, "is_kept", lambda: False)
+    busy = Workload(tuple(Request(str(k), k, 9 + k % 5, 6) for k in range(20)))
+    simulation = Simulation(columns_of(busy), config(), notice=said.append)
+    assert step.advance is simulation._advance
+    rows = np.concatenate(list(simulation.run()))
+    assert step.advance is not simulation._advance
+    assert simulated(busy, config(), interpreted=True).tolist() == rows.tolist()
+    assert ["compiling the scheduler, once (some 20 s)"] == said
+
+
+def test_only_where_code_can_be_kept_does_a_middling_replay_compile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else every such replay would wait for the compiler longer than for itself."""
+    monkeypatch.setattr(simulating, "_LOADING_US", 0)
+    for kept in (True, False):
+        monkeypatch.setattr(simulating, "can_be_kept", lambda kept=kept: kept)
+        simulation = Simulation(columns_of(PAIR), config())
+        assert kept == (simulation._advance is not step.advance)
 
 
 IN_A_PROCESS = """

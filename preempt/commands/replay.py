@@ -9,7 +9,7 @@ import click
 from preempt.commands import options
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
-from replay.config import RECOVERIES
+from replay.config import RECOVERIES, Config, Policy
 from replay.output import check_new_directory
 from replay.strict import printable
 from replay.victims import VICTIMS
@@ -131,6 +131,7 @@ def replay_command(
             str(workload),
             keep_censored=keep_censored,
             progress=progress.requests("replaying"),
+            notice=progress.phase,
         )
         progress.phase(f"writing {out}")
         write_ledger(ledger, out, force=force, jsonl=jsonl)
@@ -141,7 +142,7 @@ def replay_command(
         say(f"left out as oversize: {len(inputs.oversize)} ({names})", quiet=quiet)
     if as_json:
         options.print_json(ledger.receipt)
-    for line in _summary(ledger.receipt):
+    for line in _summary(ledger.receipt, ledger.config):
         say(line, quiet=quiet or as_json)
     check_with = shlex.join(["preempt", "verify", "--", str(out)])
     say(f"ledger in {out}; check it with: {check_with}", quiet=quiet or as_json)
@@ -189,14 +190,17 @@ def verify_command(
     context.exit(1 if any(results.values()) else 0)
 
 
-def _summary(receipt: dict[str, Any]) -> list[str]:
+def _summary(receipt: dict[str, Any], config: Config) -> list[str]:
     totals, fairness, engine = receipt["totals"], receipt["fairness"], receipt["engine"]
     policy, tax = receipt["policy"], receipt["totals"]["recompute_tax_frac"]
     return [
         f"modelled by {engine['profile']} ({engine['rule']}),"
-        f" recovery {policy['recovery']}, victim {policy['victim']}: {totals['requests']} requests,"
+        f" recovery {policy['recovery']}, victim by"
+        f" {'its own rule' if policy['victim'] == 'rule' else policy['victim']}:"
+        f" {totals['requests']} requests,"
         f" {totals['completions']} complete, {totals['censored']} censored",
         *receipt.get("what_ifs", ()),
+        *_rates(config),
         f"{totals['pressure_events']} pressure events, {totals['preemptions']} preemptions,"
         f" {totals['freed_blocks']} blocks freed, {totals['charged_tokens']} tokens to replay,"
         f" {totals['swap_out_bytes']} bytes out, {totals['swap_in_bytes']} bytes in",
@@ -208,3 +212,25 @@ def _summary(receipt: dict[str, Any]) -> list[str]:
         f"input_sha256 {receipt['input_sha256']}",
         f"event_sha256 {receipt['event_sha256']}",
     ]
+
+
+def _rates(config: Config) -> list[str]:
+    """What a swap was charged by, and a warning where nobody stated it for this engine's steps."""
+    policy, defaults = config.policy, Policy()
+    if policy.recovery == "recompute":
+        return []
+    host = policy.host_capacity_bytes
+    lines = [
+        f"rates per tick: {policy.prefill_tokens_per_tick} tokens prefilled,"
+        f" {policy.transfer_bytes_per_tick} bytes moved; {policy.kv_bytes_per_token} bytes of KV a"
+        f" token, host memory {f'{host} bytes' if host else 'unlimited'}"
+    ]
+    stated = ("prefill_tokens_per_tick", "transfer_bytes_per_tick")
+    if config.engine.profile != "lab" and all(
+        getattr(policy, rate) == getattr(defaults, rate) for rate in stated
+    ):
+        lines.append(
+            "these rates are defaults, not this engine's: state what one step of it prefills and"
+            f" moves ([policy] {', '.join(stated)})"
+        )
+    return lines

@@ -6,6 +6,7 @@ import click
 
 from preempt.commands import options
 from preempt.commands.options import say
+from preempt.commands.progress import progress_shown
 
 OWNED = ("report.md",)
 
@@ -31,9 +32,11 @@ def report_command(paths: tuple[Path, ...], out: Path, force: bool, quiet: bool)
     from analysis.report_data import report_data
     from replay.output import new_directory
 
-    with store.connect(None) as db:
+    with progress_shown(quiet=quiet) as progress, store.connect(None) as db:
         for path in paths:
+            progress.phase(f"reading and checking {path}")
             store.load_path(db, path)
+        progress.phase("writing the report")
         text = markdown_report(report_data(db))
     with new_directory(out, force=force, owned=OWNED) as directory:
         (directory / "report.md").write_text(text, encoding="utf-8")

@@ -34,6 +34,17 @@ def compiled(state: State) -> Advance | None:
         return _tried(state, keep=False)
 
 
+def can_be_kept() -> bool:
+    """Whether machine code, once compiled, is there for the next process."""
+    return _directory() is not None
+
+
+def is_kept() -> bool:
+    """Whether machine code is there already, so that nothing has to be compiled."""
+    directory = _directory()
+    return directory is not None and any(Path(directory).rglob("*.nbi"))  # numba's index files
+
+
 def _tried(state: State, *, keep: bool) -> Advance:
     advance = _machine_code(keep=keep)
     advance(state, 0)  # compiles or loads, and takes no step
@@ -74,24 +85,31 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 @contextmanager
 def _cache_directory() -> Iterator[bool]:
-    """Let numba keep its code where it can; a directory per state of the sources.
+    """Let numba keep its code where it can."""
+    from numba.core import config
+
+    numba_config: Any = config
+    before = numba_config.CACHE_DIR
+    directory = _directory()
+    if directory:
+        numba_config.CACHE_DIR = directory
+    try:
+        yield directory is not None
+    finally:
+        numba_config.CACHE_DIR = before
+
+
+@cache
+def _directory() -> str | None:
+    """Directory for machine code, made where need be: the user's choice, or one per sources.
 
     numba looks only at the file of the function it is given, so the name carries the others.
     """
-    from numba.core import config
-
     files = [__file__, *(str(module.__file__) for module in _MODULES)]
     sources = b"".join(Path(file).read_bytes() for file in files)
     name = hashlib.sha256(sources).hexdigest()[:16]
-    numba_config: Any = config
-    before = numba_config.CACHE_DIR
-    directory = next((d for d in map(_made, _places(name)) if d), None)
-    if directory and not before:
-        numba_config.CACHE_DIR = directory
-    try:
-        yield bool(before or directory)
-    finally:
-        numba_config.CACHE_DIR = before
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return chosen or next((d for d in map(_made, _places(name)) if d), None)
 
 
 def _places(name: str) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from replay.rules import rule_of
 from replay.strict import MAX_SAFE_INTEGER
 from replay.vllm_v1 import step
 from replay.vllm_v1.columns import Columns
-from replay.vllm_v1.compiled import compiled
+from replay.vllm_v1.compiled import Advance, can_be_kept, compiled, is_kept
 from replay.vllm_v1.state import (
     ACTIVE,
     ADMITTED,
@@ -57,13 +57,16 @@ _VICTIMS = {
     "least-computed": VICTIM_LEAST_COMPUTED,
     "most-freed-per-lost-token": VICTIM_MOST_FREED,
 }
-# Machine code takes most of a second to load, and some twenty to compile the first time.
-_INTERPRETED_MOST_US = 1_500_000
+# Machine code takes most of a second to load, and some twenty to compile: the first time, or, where
+# it can be kept nowhere, every time. The estimate knows no swap links that drain for long: steps do.
+_LOADING_US, _COMPILING_US = 1_500_000, 25_000_000
+_INTERPRETED_MOST_STEPS = 100_000
 _MOST_TABLE_ENTRIES = 2**28
 _MOST_BLOCKS = 2**26
 _MOST_BLOCK_SIZE = 2**20
 _STEPS_AT_ONCE = {True: 200_000, False: 2_000}
 Progress = Callable[[int, int], None]
+Notice = Callable[[str], None]
 
 
 class Outcome(Enum):
@@ -79,7 +82,8 @@ class Simulation:
 
     `rows` is how many rows each array holds at most (more only where one step needs it); without
     `record` nothing is written and only the marks remain. `interpreted` decides whether to run
-    without machine code, None: as the work's size suggests.
+    without machine code, None: as the work's size suggests, and machine code after all where that
+    was wrong. `notice` hears when something takes long before the first step.
     """
 
     def __init__(
@@ -90,15 +94,23 @@ class Simulation:
         record: bool = True,
         rows: int = 65_536,
         interpreted: bool | None = None,
+        notice: Notice | None = None,
     ) -> None:
+        self._may_switch = interpreted is None
         if interpreted is None:
-            interpreted = _interpreted_us(columns, config) <= _INTERPRETED_MOST_US
+            estimate_us = _interpreted_us(columns, config)
+            interpreted = estimate_us <= _LOADING_US or (
+                estimate_us <= _COMPILING_US and not can_be_kept()
+            )
+        self._notice = notice
         self._record = record
         self._victim = config.policy.victim
         self._state = _state(columns, config, record=record, rows=rows)
-        fast = None if interpreted else compiled(self._state)
-        self._advance = fast or step.advance
-        self._steps = _STEPS_AT_ONCE[fast is not None]
+        self._advance: Advance = step.advance
+        self._steps = _STEPS_AT_ONCE[False]
+        self._interpreted_left = _INTERPRETED_MOST_STEPS
+        if not interpreted:
+            self._compile()
         self.outcome: Outcome | None = None
 
     def run(self, progress: Progress | None = None) -> Iterator[Rows]:
@@ -108,6 +120,9 @@ class Simulation:
             if progress is not None:
                 progress(self.finished, len(self._state.requests))
             if stopped == step.STEPS_DONE:
+                self._interpreted_left -= self._steps
+                if self._may_switch and self._interpreted_left <= 0:
+                    self._compile()
                 continue
             yield self._take()
             if stopped == step.ALL_DONE:
@@ -158,6 +173,14 @@ class Simulation:
             "first_token_tick": requests[:, FIRST_TOKEN],
             "completion_tick": requests[:, COMPLETED],
         }
+
+    def _compile(self) -> None:
+        """Go on with machine code, where there is any: the state is the same for both."""
+        self._may_switch = False
+        if self._notice is not None and not is_kept():
+            self._notice("compiling the scheduler, once (some 20 s)")
+        if fast := compiled(self._state):
+            self._advance, self._steps = fast, _STEPS_AT_ONCE[True]
 
     def _take(self) -> Rows:
         now = self._state.now

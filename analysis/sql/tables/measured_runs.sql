@@ -54,6 +54,27 @@ CREATE TABLE measured_runs (
     clocks_arrival VARCHAR,
     clocks_engine VARCHAR,
     clocks_scrape VARCHAR,
+    collection_outcomes JSON,
+    collection_problems JSON,
+    collection_page_bytes BIGINT,
+    collection_first_parts JSON,
+    collection_several_workers BOOLEAN,
+    collection_notes JSON,
+    recorder_version VARCHAR,
+    recorder_engines JSON,
+    recorder_dropped_records BIGINT,
+    recorder_complete BOOLEAN,
+    recorder_sources JSON,
+    recorder_notes JSON,
+    driver_behind BOOLEAN,
+    driver_late_requests BIGINT,
+    driver_lateness_limit_us BIGINT,
+    driver_max_lateness_us BIGINT,
+    driver_speed DOUBLE,
+    driver_concurrency BIGINT,
+    driver_token_seed BIGINT,
+    driver_notes JSON,
+    not_modelled JSON,
     preemptions BIGINT,
     collector_version VARCHAR,
     configuration_sha256 VARCHAR,
@@ -117,6 +138,27 @@ COMMENT ON COLUMN measured_runs.comparison_arrival_seed IS 'Seed of the arrivals
 COMMENT ON COLUMN measured_runs.clocks_arrival IS 'Clock of arrivals.';
 COMMENT ON COLUMN measured_runs.clocks_engine IS 'Clock of engine marks.';
 COMMENT ON COLUMN measured_runs.clocks_scrape IS 'Clock of scrapes.';
+COMMENT ON COLUMN measured_runs.collection_outcomes IS 'Scrapes by their outcome.';
+COMMENT ON COLUMN measured_runs.collection_problems IS 'Faults found inside pages, by kind.';
+COMMENT ON COLUMN measured_runs.collection_page_bytes IS 'Bytes of exposition text received, decompressed.';
+COMMENT ON COLUMN measured_runs.collection_first_parts IS 'By directory, the number of the first part that is left after retention deleted older ones; absent: 0.';
+COMMENT ON COLUMN measured_runs.collection_several_workers IS 'Whether counters rose and fell as behind several workers; null: nobody looked.';
+COMMENT ON COLUMN measured_runs.collection_notes IS 'What else should be known, in the collector''s words.';
+COMMENT ON COLUMN measured_runs.recorder_version IS 'Version of the recorder.';
+COMMENT ON COLUMN measured_runs.recorder_engines IS 'Data-parallel indexes that recorded.';
+COMMENT ON COLUMN measured_runs.recorder_dropped_records IS 'Records that found no room in the buffer or on the disk.';
+COMMENT ON COLUMN measured_runs.recorder_complete IS 'Whether every recorder ended properly: a killed engine''s last moment is missing.';
+COMMENT ON COLUMN measured_runs.recorder_sources IS 'Where columns come from in this release, or why they are absent.';
+COMMENT ON COLUMN measured_runs.recorder_notes IS 'What else should be known, in the collector''s words.';
+COMMENT ON COLUMN measured_runs.driver_behind IS 'Whether the client fell behind its schedule: latencies then include its own backlog.';
+COMMENT ON COLUMN measured_runs.driver_late_requests IS 'Requests sent later than the limit.';
+COMMENT ON COLUMN measured_runs.driver_lateness_limit_us IS 'What counts as late.';
+COMMENT ON COLUMN measured_runs.driver_max_lateness_us IS 'Latest send after its intended time.';
+COMMENT ON COLUMN measured_runs.driver_speed IS 'Factor by which arrivals were sped up.';
+COMMENT ON COLUMN measured_runs.driver_concurrency IS 'Most requests in flight, where the driver limits them.';
+COMMENT ON COLUMN measured_runs.driver_token_seed IS 'Seed of the prompts'' tokens.';
+COMMENT ON COLUMN measured_runs.driver_notes IS 'What else should be known, in the driver''s words.';
+COMMENT ON COLUMN measured_runs.not_modelled IS 'What this engine does that a replay does not model; empty: none seen, null: nobody looked.';
 COMMENT ON COLUMN measured_runs.preemptions IS 'Preempt events seen: a summary, the events are the evidence.';
 COMMENT ON COLUMN measured_runs.collector_version IS 'Version of the collector.';
 COMMENT ON COLUMN measured_runs.configuration_sha256 IS 'Hash of the engine configuration.';

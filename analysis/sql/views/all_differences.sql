@@ -2,9 +2,19 @@
 -- every ledger against every run, unordered: filter it. Fields are named as in the manifest,
 -- [engine] and [policy]; unknown on either side is a difference. vLLM V1 recomputes and picks its
 -- own victim. A build's suffix (0.32.0+cpu) is no other release. A rule that was assumed for the
--- run's own release is no difference: whether it holds is what fidelity asks.
+-- run's own release is no difference: whether it holds is what fidelity asks. An option that the
+-- release did not have yet (replay/rules.py) is not unknown: the release does as without it.
 CREATE VIEW all_differences AS
-WITH compared AS (
+WITH releases AS (
+    SELECT
+        *,
+        list_transform(
+            string_split(regexp_extract(engine_version, '^\d+\.\d+\.\d+'), '.'),
+            lambda part: TRY_CAST(part AS INTEGER)
+        ) AS release
+    FROM measured_runs
+),
+compared AS (
     SELECT
         l.ledger_id,
         l.run_id AS ledger_run_id,
@@ -61,7 +71,10 @@ WITH compared AS (
             {
                 'field': 'scheduler.scheduling_policy',
                 'modelled_value': l.scheduling_policy,
-                'measured_value': r.scheduler_scheduling_policy
+                'measured_value': coalesce(
+                    r.scheduler_scheduling_policy,
+                    CASE WHEN r.release < [0, 9, 2] THEN 'fcfs' END
+                )
             },
             {
                 'field': 'scheduler.max_num_seqs',
@@ -86,12 +99,18 @@ WITH compared AS (
             {
                 'field': 'scheduler.scheduler_reserve_full_isl',
                 'modelled_value': CAST(l.scheduler_reserve_full_isl AS VARCHAR),
-                'measured_value': CAST(r.scheduler_scheduler_reserve_full_isl AS VARCHAR)
+                'measured_value': coalesce(
+                    CAST(r.scheduler_scheduler_reserve_full_isl AS VARCHAR),
+                    CASE WHEN r.release < [0, 19, 0] THEN 'false' END
+                )
             },
             {
                 'field': 'scheduler.watermark',
                 'modelled_value': CAST(l.watermark AS VARCHAR),
-                'measured_value': CAST(r.scheduler_watermark AS VARCHAR)
+                'measured_value': coalesce(
+                    CAST(r.scheduler_watermark AS VARCHAR),
+                    CASE WHEN r.release < [0, 24, 0] THEN '0.0' END
+                )
             },
             {
                 'field': 'scheduler.long_prefill_token_threshold',
@@ -101,7 +120,10 @@ WITH compared AS (
             {
                 'field': 'scheduler.async_scheduling',
                 'modelled_value': CAST(l.async_scheduling AS VARCHAR),
-                'measured_value': CAST(r.scheduler_async_scheduling AS VARCHAR)
+                'measured_value': coalesce(
+                    CAST(r.scheduler_async_scheduling AS VARCHAR),
+                    CASE WHEN r.release < [0, 10, 0] THEN 'false' END
+                )
             },
             {
                 'field': 'workload.workload_sha256',
@@ -124,7 +146,7 @@ WITH compared AS (
             }
         ], recursive := true)
     FROM modelled_ledgers AS l
-    CROSS JOIN measured_runs AS r
+    CROSS JOIN releases AS r
     LEFT JOIN ledger_arrivals AS a
         ON a.ledger_id = l.ledger_id
         AND a.ledger_run_id IS NOT DISTINCT FROM l.run_id
