@@ -1,0 +1,227 @@
+"""One exposition page as the samples it holds, whatever else is on it.
+
+Prometheus text (0.0.4 and 1.0.0) and OpenMetrics differ, for what is read here, in how a whole
+page ends, so one line parser reads both. A line that breaks the rules costs that line: libraries
+that stop there lose the page. Problems carry a line's number and a kind, never its text.
+"""
+
+import io
+import math
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+OPENMETRICS = "application/openmetrics-text"
+MOST_SAMPLES = 200_000
+MOST_LINE_BYTES = 64 * 2**10
+MOST_PROBLEMS = 100
+_MEMO_CHARACTERS = 1024  # longer series are parsed anew each time, so that the memo stays small
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_BARE = re.compile(_NAME)
+_LABEL = re.compile(rf"\s*([a-zA-Z_][\w.:]*|{_QUOTED})\s*=\s*({_QUOTED})\s*")
+_QUOTED_NAME = re.compile(rf"\s*({_QUOTED})\s*")
+_VALUE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WORDS = {
+    "nan": math.nan,
+    "+inf": math.inf,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "+infinity": math.inf,
+    "infinity": math.inf,
+    "-infinity": -math.inf,
+}
+_ESCAPE = re.compile(r'\\(["\\n])')
+_ESCAPED = {'"': '"', "\\": "\\", "n": "\n"}
+
+
+class RawSample(NamedTuple):
+    """One line's sample, named as on the page; exemplar and time stamp are dropped."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Problem(NamedTuple):
+    """A line, counted from 1, that could not be read as it stands, and why."""
+
+    line: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What was read of a page.
+
+    `types` are the families' as declared. `problems` are the first `MOST_PROBLEMS`; `format` is
+    `prometheus` or `openmetrics`. `complete` is False where the page ends in the middle: without
+    its last line's end (OpenMetrics: without `# EOF`), in a histogram, or after a family's header.
+    """
+
+    samples: list[RawSample]
+    types: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    format: str = "prometheus"
+    complete: bool = True
+
+
+def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_SAMPLES) -> Page:
+    """Every readable sample of a page, the first of equal series; any bytes give a page.
+
+    The format is the media type's, not its version parameter's; where there is no known type, the
+    last line decides.
+    """
+    samples: list[RawSample] = []
+    types: dict[str, str] = {}
+    problems: list[Problem] = []
+    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    ended, header_last = False, False
+    for number, raw in enumerate(io.BytesIO(body), 1):
+        line = raw.decode("utf-8", "replace").strip()
+        if not line:
+            continue
+        if ended:
+            _note(problems, number, "a line after the end")
+            continue
+        if line[0] == "#":
+            ended = line == "# EOF"
+            header_last = _header(line, types) and not ended
+            continue
+        header_last = False
+        found = "too long" if len(raw) > MOST_LINE_BYTES else _sample(line)
+        if isinstance(found, str):
+            _note(problems, number, found)
+            continue
+        if "\ufffd" in line and b"\xef\xbf\xbd" not in raw:
+            _note(problems, number, "not UTF-8")
+        name, labels, value = found
+        if (name, labels) in seen:
+            _note(problems, number, "a series that was there before")
+            continue
+        if len(samples) >= most_samples:
+            _note(problems, number, "too many series")
+            break
+        seen.add((name, labels))
+        samples.append(RawSample(name, dict(labels), value))
+    openmetrics = _is_openmetrics(content_type, ended=ended)
+    whole = ended if openmetrics else body.endswith(b"\n") or not body
+    inside = header_last or (bool(samples) and samples[-1].name.endswith("_bucket"))
+    return Page(
+        samples,
+        types,
+        problems,
+        "openmetrics" if openmetrics else "prometheus",
+        complete=whole and not inside,
+    )
+
+
+def _is_openmetrics(content_type: str | None, *, ended: bool) -> bool:
+    media = (content_type or "").partition(";")[0].strip().lower()
+    return media == OPENMETRICS or (media != "text/plain" and ended)
+
+
+def _note(problems: list[Problem], line: int, kind: str) -> None:
+    if len(problems) < MOST_PROBLEMS:
+        problems.append(Problem(line, kind))
+
+
+def _header(line: str, types: dict[str, str]) -> bool:
+    """Keep a family's type; whether the line is a family's header at all."""
+    words = line.split(None, 3)
+    if len(words) > 3 and words[1] == "TYPE":  # noqa: PLR2004 (# TYPE name type)
+        types[_unquoted(words[2]) if words[2].startswith('"') else words[2]] = words[3]
+    return len(words) > 1 and words[1] in {"TYPE", "HELP", "UNIT"}
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def _sample(line: str) -> tuple[str, Labels, float] | str:
+    """Name, labels and value of a line, or what is wrong with it."""
+    series, rest = _split(line)
+    if series is None:
+        return "no series"
+    words = rest.split(None, 1)
+    if not words:
+        return "no value"
+    value = _number(words[0])
+    return "no number" if value is None else (*series, value)
+
+
+def _split(line: str) -> tuple[tuple[str, Labels] | None, str]:
+    """The series of a line, and what follows it."""
+    head, brace, rest = line.rpartition("}")
+    if brace:
+        # The last brace ends the series, unless an exemplar has one, or an odd comment.
+        series = _series(head) if len(head) <= _MEMO_CHARACTERS else _read(head)
+        if series is not None:
+            return series, rest
+        return _scan(line)
+    name, _, rest = line.partition(" ")
+    return ((name, ()) if _BARE.fullmatch(name) else None), rest
+
+
+def _scan(line: str) -> tuple[tuple[str, Labels] | None, str]:
+    """As `_split`, label by label: for lines with a brace behind the series."""
+    opening = line.find("{")
+    space = line.find(" ")
+    if 0 <= space < opening and _BARE.fullmatch(line[:space]):
+        return (line[:space], ()), line[space:]
+    at = opening + 1
+    quoted = _QUOTED_NAME.match(line, at) if opening == 0 else None
+    at = quoted.end() if quoted else at
+    while at < len(line) and line[at] != "}":
+        if line[at] in ", ":
+            at += 1
+        elif label := _LABEL.match(line, at):
+            at = label.end()
+        else:
+            return None, ""
+    return _read(line[:at]), line[at + 1 :]
+
+
+def _read(head: str) -> tuple[str, Labels] | None:
+    """Name and labels of a series without its closing brace; None where it is none."""
+    name, _, text = head.partition("{")
+    at = 0
+    if not name.strip():
+        quoted = _QUOTED_NAME.match(text)
+        if quoted is None:
+            return None
+        name, at = _unquoted(quoted[1]), quoted.end()
+        if at < len(text) and text[at] != ",":
+            return None
+        at += 1
+    elif not _BARE.fullmatch(name := name.strip()):
+        return None
+    labels: dict[str, str] = {}
+    while at < len(text):
+        label = _LABEL.match(text, at)
+        if label is None:
+            return (name, tuple(labels.items())) if not text[at:].strip(", ") else None
+        key = _unquoted(label[1]) if label[1].startswith('"') else label[1]
+        if key in labels:
+            return None
+        labels[key] = _unquoted(label[2])
+        at = label.end()
+        if at < len(text) and text[at] != ",":
+            return None
+        at += 1
+    return name, tuple(labels.items())
+
+
+# A page is much like the page before it: only its values change.
+_series = lru_cache(maxsize=16_384)(_read)
+
+
+def _unquoted(text: str) -> str:
+    inner = text[1:-1]
+    return _ESCAPE.sub(lambda m: _ESCAPED[m[1]], inner) if "\\" in inner else inner
+
+
+def _number(text: str) -> float | None:
+    if _VALUE.fullmatch(text):
+        return float(text)
+    return _WORDS.get(text.lower())
