@@ -8,7 +8,7 @@ from collectors.run import Run, engine_of, has_arrive_events, read_run, run_work
 from collectors.run_config import manifest_place, not_replayed, run_config_tables, run_rule
 from replay.config import Config, parse_config, read_config
 from replay.errors import InputError
-from replay.fit import drop_oversize, request_check
+from replay.fit import check_replayable, drop_oversize, request_check
 from replay.rules import lacking
 from replay.workload import Workload
 from replay.workload_file import read_workload
@@ -54,7 +54,7 @@ def replay_inputs(path: Path, config_path: Path | None, choices: Choices) -> Inp
 
 
 def _from_file(path: Path, config_path: Path, choices: Choices) -> Inputs:
-    config = read_config(config_path, assume=choices.assume_rule)
+    config = _file_config(config_path, assume=choices.assume_rule)
     config = config.with_policy(choices.recovery, choices.victim)
     check = request_check(config, keep_oversize=choices.drop_oversize)
     return Inputs(read_workload(path, config.limits.max_requests, check), config)
@@ -87,9 +87,15 @@ def _from_run(path: Path, config_path: Path | None, choices: Choices) -> Inputs:
 
 def _run_config(run: Run, config_path: Path | None, *, assume: bool) -> Config:
     if config_path is not None:
-        return read_config(config_path, assume=assume)
+        return _file_config(config_path, assume=assume)
     tables = run_config_tables(run, lacking(run_rule(run)))
     return parse_config(tables, manifest_place(run), assume=assume)
+
+
+def _file_config(path: Path, *, assume: bool) -> Config:
+    config = read_config(path, assume=assume)
+    check_replayable(config, str(path))
+    return config
 
 
 def _notes(run: Run, arrivals: str, config: Config) -> tuple[str, ...]:

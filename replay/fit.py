@@ -13,20 +13,24 @@ def check_limits(workload: Workload, config: Config, place: str) -> None:
     if len(workload) > limits.max_requests:
         rule = f"must hold at most {limits.max_requests} requests (limits.max_requests)"
         raise InputError(place, "", rule, str(len(workload)))
+    check_replayable(config)
     check = request_check(config)
     for position, request in enumerate(workload.requests):
         check(request, f"{place}: request {position}")
 
 
+def check_replayable(config: Config, place: str = "configuration") -> None:
+    """Refuse a configuration that no replay can follow; `place` is the file it came from."""
+    if config.timing is not None:
+        rule = "is not replayed by this release: leave it out and give engine.tick_us"
+        raise InputError(place, "[timing]", rule)
+
+
 def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
     """What this configuration asks of each request: to arrive in time, and to fit the pool.
 
-    The check raises `InputError` at the place it is given; a reader gives the line. So does asking
-    for it with a configuration that no replay can follow.
+    The check raises `InputError` at the place it is given; a reader gives the line.
     """
-    if config.timing is not None:
-        rule = "is not replayed by this release: leave it out and give engine.tick_us"
-        raise InputError("configuration", "[timing]", rule)
     limits, tick_us, most = config.limits, config.engine.tick_us or 1, _most_tokens(config)
 
     def check(request: Request, place: str) -> None:

@@ -44,9 +44,7 @@ FILES = (
     "receipt.json",
     "events.jsonl",
 )
-_EVENT_TYPES = dict.fromkeys(COLUMNS, "integer") | dict.fromkeys(
-    (*CODES, *REQUEST_COLUMNS), "string"
-)
+_EVENT_TYPES = dict.fromkeys(COLUMNS, "int64") | dict.fromkeys((*CODES, *REQUEST_COLUMNS), "string")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +153,7 @@ def _read_events(path: Path, workload: Workload, config: Config) -> tuple[dict[s
         for name, wanted in export_header(config).items()
     }
     for name in COLUMNS:
-        if _EVENT_TYPES[name] == "integer":
+        if _EVENT_TYPES[name] == "int64":
             _check_safe(frame[name], place)
     return header, from_frame(frame, [r.request_id for r in workload.requests])
 

@@ -98,6 +98,8 @@ def _fits(dtype: Any, kind: str) -> bool:
     import polars as pl
 
     match kind:
+        case "int64":
+            return bool(dtype == pl.Int64)
         case "integer":
             return bool(dtype.is_integer())
         case "float":

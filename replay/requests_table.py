@@ -52,6 +52,7 @@ _MARKS = {
 }
 _FLAGS = {Kind.FLAG_WAIT: "flagged_wait", Kind.FLAG_REPEAT: "flagged_repeat"}
 _ENDS = (Kind.COMPLETE, Kind.CENSORED)
+STATUSES = tuple(kind.name.lower() for kind in _ENDS)
 _Column = NDArray[np.int64]
 
 
@@ -67,7 +68,7 @@ def request_table(workload: Workload, rows: Rows) -> "pl.DataFrame":
     gaps = found["generated_tokens"] - 1
     timed = (first != NULL) & (end != NULL) & (gaps > 0)
     found["modelled_ttft_ticks"] = np.where(first == NULL, NULL, first - found["arrival_tick"])
-    ends, status = pl.Series([kind.name.lower() for kind in _ENDS]), found.pop("status")
+    ends, status = pl.Series(STATUSES), found.pop("status")
     table = {
         "request_id": pl.Series([r.request_id for r in workload.requests], dtype=pl.String),
         "status": ends.gather(_with_nulls(status, status == NULL)),

@@ -78,6 +78,7 @@ def engine_ledger_with(**engine: Any) -> Ledger:
     return sealed(workload, engine_config(**engine))
 
 
+@cache
 def stepped_ledger(recovery: str | None = None, victim: str | None = None) -> Ledger:
     """A replay of base-1 as `preempt replay RUN` does it: from the engine's own steps."""
     inputs = replay_inputs(RUNS / "base-1", None, Choices(recovery, victim))

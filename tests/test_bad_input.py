@@ -818,7 +818,7 @@ def test_timed_steps_are_refused_before_the_workload_is_read(
 ) -> None:
     """Never accepted and ignored."""
     (tmp_path / "c.toml").write_text(VLLM + "[timing]\nstep_ns = 5\n")
-    refused(*replay_of("w.jsonl"), words=["[timing] is not replayed by this release"])
+    refused(*replay_of("w.jsonl"), words=["c.toml: [timing] is not replayed by this release"])
 
 
 @pytest.mark.parametrize("oversize", ["refuse", "drop"])

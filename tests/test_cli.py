@@ -677,6 +677,8 @@ def test_a_configuration_replaces_the_run_s_own(tmp_path: Path, run: Run, collec
     assert (2, "") == (ended.code, ended.out)
     assert "c.toml: engine.tick_us must be 1 where arrivals are steps (--arrivals time" in ended.err
     assert 0 == run(*arguments, "clock", "--arrivals", "time").code
+    (tmp_path / "c.toml").write_text(engine + "[timing]\nstep_ns = 5\n")
+    assert "c.toml: [timing] is not replayed by this release" in run(*arguments, "timed").err
     lab = CONFIG.replace("capacity_blocks = 12", "capacity_blocks = 900\ntick_us = 20000")
     (tmp_path / "c.toml").write_text(lab)
     assert 0 == run(*arguments, "lab").code
@@ -775,6 +777,17 @@ def test_progress_is_silent_where_nobody_looks(
         assert not progress._timer.is_alive()
         progress._show()
     assert "" == seen.getvalue()
+
+
+def test_a_report_says_which_ledger_it_checks(
+    run: Run, inputs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading and checking take nearly all of its time."""
+    assert 0 == run(*inputs, "ledger", "--quiet").code
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "phase", lambda _, text: said.append(text))
+    assert 0 == run("report", "ledger", "--out", "report", "--quiet").code
+    assert ["checking ledger", "writing the report"] == said
 
 
 def test_progress_ends_with_what_it_is_shown_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,8 @@ def test_every_command_of_the_readme_works_in_its_order(
     for name, content in block.findall(text):
         Path(name).write_text(re.sub("^    ", "", content, flags=re.MULTILINE))
     commands = re.findall(r"^    (preempt .*)$", text, re.MULTILINE)
+    # Those that need a server are tried with a real one (test_vllm_live.py).
+    commands = [command for command in commands if "127.0.0.1" not in command]
     assert len(commands) >= 12
     for command in commands:
         with pytest.raises(SystemExit) as left:

@@ -120,17 +120,31 @@ def test_every_event_is_a_json_line_in_its_order() -> None:
     assert rows[:, COLUMN["seq"]].tolist() == found
 
 
-@pytest.mark.parametrize("kind", ["events", "requests"])
-def test_integers_that_no_sum_can_hold_are_refused(kind: str, tmp_path: Path) -> None:
-    """2^63 in an unsigned column is named, not wrapped into a null."""
+@pytest.mark.parametrize(
+    ("kind", "large"),
+    [("events", pl.lit(-(2**63), pl.Int64)), ("requests", pl.lit(2**63, pl.UInt64))],
+)
+def test_integers_that_no_sum_can_hold_are_refused(
+    kind: str, large: pl.Expr, tmp_path: Path
+) -> None:
+    """The binary form's null, and 2^63 in an unsigned column, are named and no null."""
+    with pytest.raises(InputError, match=rf"{kind}\.parquet: row 0: queue_ticks must be"):
+        read_with(tmp_path, kind, large.alias("queue_ticks"))
+
+
+def test_events_are_64_bit_integers_as_the_contract_says(tmp_path: Path) -> None:
+    """A column of another width is refused by name, even if it holds the same numbers."""
+    with pytest.raises(InputError, match="tick must be a column of type int64, got Int32"):
+        read_with(tmp_path, "events", pl.col("tick").cast(pl.Int32))
+
+
+def read_with(tmp_path: Path, kind: str, column: pl.Expr) -> Ledger:
+    """Read a ledger one of whose files has another column."""
     write_ledger(lab_ledger(), tmp_path / "ledger")
     path = tmp_path / "ledger" / f"{kind}.parquet"
-    frame = pl.read_parquet(path)
     metadata = {k: v for k, v in pl.read_parquet_metadata(path).items() if "ARROW" not in k}
-    large = pl.lit(2**63, pl.UInt64).alias("queue_ticks")
-    frame.with_columns(large).write_parquet(path, metadata=metadata)
-    with pytest.raises(InputError, match=rf"{kind}\.parquet: row 0: queue_ticks must be"):
-        read_ledger(tmp_path / "ledger")
+    pl.read_parquet(path).with_columns(column).write_parquet(path, metadata=metadata)
+    return read_ledger(tmp_path / "ledger")
 
 
 @pytest.mark.parametrize(

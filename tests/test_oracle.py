@@ -249,6 +249,20 @@ def test_a_cleared_flag_in_the_rows_is_caught_at_its_event() -> None:
     assert (at, "flags exactly when the predicate holds") == (violation.seq, violation.equation)
 
 
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [("censored", "censored"), ("S3CRET", "a string of 6 code points"), (None, "null")],
+)
+def test_a_wrong_status_is_named_if_it_is_one_of_ours(found: str | None, shown: str) -> None:
+    """The violation says which there are; a stranger's text is only measured."""
+    ledger = replay(*crowd("recompute"))
+    rows = ledger.requests.clone()
+    rows[0, "status"] = found
+    (violation,) = verify_ledger(replace(ledger, requests=rows))
+    expected = f"status must be complete (one of complete, censored), found {shown}"
+    assert f"requests.parquet row 0: {expected}" == violation.detail
+
+
 @settings(max_examples=300)
 @given(lab_inputs(), st.data())
 def test_any_single_cell_is_implied_by_the_rest(

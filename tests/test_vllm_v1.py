@@ -267,6 +267,19 @@ def test_a_replay_of_more_steps_than_estimated_goes_on_compiled(
     assert ["compiling the scheduler, once (some 20 s)"] == said
 
 
+def test_code_kept_for_another_python_is_none_for_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Releases of Python share the directory, and each has to compile once."""
+    monkeypatch.setattr(compiling, "_directory", lambda: str(tmp_path))
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    kept = []
+    for name in ("step.advance-94.py39", f"other.main-1.{version}", f"step.advance-94.{version}"):
+        (tmp_path / f"{name}.nbi").touch()
+        kept.append(compiling.is_kept())
+    assert [False, False, True] == kept
+
+
 def test_only_where_code_can_be_kept_does_a_middling_replay_compile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,8 +34,7 @@ def report_command(paths: tuple[Path, ...], out: Path, force: bool, quiet: bool)
 
     with progress_shown(quiet=quiet) as progress, store.connect(None) as db:
         for path in paths:
-            progress.phase(f"reading and checking {path}")
-            store.load_path(db, path)
+            store.load_path(db, path, lambda part: progress.events(f"checking {part}"))
         progress.phase("writing the report")
         text = markdown_report(report_data(db))
     with new_directory(out, force=force, owned=OWNED) as directory:

@@ -36,7 +36,7 @@ from replay.oracle.names import EQUATIONS as VLLM
 from replay.oracle.vllm_v1 import walk as walk_vllm
 from replay.oracle.walk import Equations, EventProgress, EventsOf, Violation
 from replay.receipt import HASHES, build_receipt, receipt_sha256
-from replay.requests_table import request_table, table_differences
+from replay.requests_table import STATUSES, request_table, table_differences
 from replay.workload import Workload
 
 NAMED = "every event names a known kind and a request of the workload"
@@ -141,9 +141,16 @@ def _rows(ledger: Ledger) -> list[Violation]:
         equation = equations.columns[column] if column in _SUMMED else ROWS
         equation = equation if flag is None else equations.surplus[flag]
         seq = flags.get((index, flag), last.get(index))
-        detail = f"requests.parquet row {index}: {column} must be {describe(value)}"
-        found.append(Violation(equation, seq, f"{detail}, found {describe(got)}"))
+        detail = f"requests.parquet row {index}: {column} must be {_shown(column, value)}"
+        if column == "status":
+            detail += f" (one of {', '.join(STATUSES)})"
+        found.append(Violation(equation, seq, f"{detail}, found {_shown(column, got)}"))
     return found
+
+
+def _shown(column: str, value: object) -> str:
+    """A status by its name if it is one of ours; of other text only its length."""
+    return str(value) if column == "status" and value in STATUSES else describe(value)
 
 
 def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation]:

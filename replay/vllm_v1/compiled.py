@@ -8,6 +8,7 @@ written; where neither can, or numba is missing, everything still runs.
 import hashlib
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -42,7 +43,9 @@ def can_be_kept() -> bool:
 def is_kept() -> bool:
     """Whether machine code is there already, so that nothing has to be compiled."""
     directory = _directory()
-    return directory is not None and any(Path(directory).rglob("*.nbi"))  # numba's index files
+    # The index that numba writes for a function, of this Python: others may share the directory.
+    index = f"step.advance-*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    return directory is not None and any(Path(directory).rglob(index))
 
 
 def _tried(state: State, *, keep: bool) -> Advance:

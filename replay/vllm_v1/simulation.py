@@ -57,8 +57,8 @@ _VICTIMS = {
     "least-computed": VICTIM_LEAST_COMPUTED,
     "most-freed-per-lost-token": VICTIM_MOST_FREED,
 }
-# Machine code takes most of a second to load, and some twenty to compile: the first time, or, where
-# it can be kept nowhere, every time. The estimate knows no swap links that drain for long: steps do.
+# Machine code takes most of a second to load, and some twenty to compile: the first time, or every
+# time where it can be kept nowhere. The estimate knows no swap links that drain for long, steps do.
 _LOADING_US, _COMPILING_US = 1_500_000, 25_000_000
 _INTERPRETED_MOST_STEPS = 100_000
 _MOST_TABLE_ENTRIES = 2**28
@@ -83,7 +83,7 @@ class Simulation:
     `rows` is how many rows each array holds at most (more only where one step needs it); without
     `record` nothing is written and only the marks remain. `interpreted` decides whether to run
     without machine code, None: as the work's size suggests, and machine code after all where that
-    was wrong. `notice` hears when something takes long before the first step.
+    was wrong. `notice` hears when that has to be compiled first, which takes long.
     """
 
     def __init__(

@@ -186,20 +186,30 @@ def arrive(s: State) -> None:
 def drain(s: State, link: int) -> int:
     """Send swapped-out bytes, oldest eviction first; gives what is left of the link."""
     now, requests = s.now, s.requests
-    kept = 0
-    for k in range(now[OUTGOING]):
+    k = 0
+    while k < now[OUTGOING]:
         r = s.outgoing[k]
         sent = min(link, requests[r, OUTGOING_BYTES])
         requests[r, OUTGOING_BYTES] -= sent
         link -= sent
         if requests[r, OUTGOING_BYTES] > 0:
-            s.outgoing[kept] = r
-            kept += 1
-        elif s.config[RECORD]:
+            k += 1
+            continue
+        stop_sending(now, s.outgoing, r)
+        if s.config[RECORD]:
             at = write_row(s.config, now, requests, s.rows, SWAPPED_OUT, r, now[FREE])
             s.rows[at, SWAP_OUT_BYTES] = requests[r, HOST_TOKENS] * s.config[BYTES_PER_TOKEN]
-    now[OUTGOING] = kept
     return link
+
+
+def stop_sending(now: Ints, outgoing: Ints, r: int) -> None:
+    """Take a request off the list of swap-outs, if it is there."""
+    kept = 0
+    for k in range(now[OUTGOING]):
+        if outgoing[k] != r:
+            outgoing[kept] = outgoing[k]
+            kept += 1
+    now[OUTGOING] = kept
 
 
 def restore(s: State, link: int) -> None:
@@ -300,12 +310,7 @@ def complete(s: State, r: int) -> None:
         requests[r, WAITED] += now[TICK] - requests[r, QUEUED]
         if requests[r, HOST_TOKENS] > 0:
             drop_copy(s, r)
-            kept = 0
-            for k in range(now[OUTGOING]):
-                if s.outgoing[k] != r:
-                    s.outgoing[kept] = s.outgoing[k]
-                    kept += 1
-            now[OUTGOING] = kept
+            stop_sending(now, s.outgoing, r)
     requests[r, STATUS] = DONE
     requests[r, COMPLETED] = now[TICK]
     now[FINISHED] += 1
