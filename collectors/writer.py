@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from collectors.columns import DIRECTORIES, SCHEMA, TABLES, nullable
-from collectors.manifest import check_manifest, manifest_schema, read_manifest
+from collectors.manifest import check_manifest, manifest_schema, read_manifest, value_at
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, OutputExists
 from replay.output import new_directory, new_file
@@ -43,7 +43,11 @@ class RunWriter:
 
     def __init__(self, path: Path, manifest: dict[str, Any], lock: int) -> None:
         self.path, self.manifest, self._lock = path, manifest, lock
-        self._next = {table: _next_part(path / name) for table, name in DIRECTORIES.items()}
+        first: Mapping[str, int] = value_at(manifest, "collection.first_parts") or {}
+        self._next = {
+            table: max(_next_part(path / name), first.get(name, 0))
+            for table, name in DIRECTORIES.items()
+        }
 
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any]) -> Self:
@@ -144,9 +148,9 @@ def run_id_of(start: datetime, *salt: str) -> str:
 
 
 def configuration_sha256(manifest: Mapping[str, Any]) -> str:
-    """Hash of what makes two engines the same: release, model, device, sizes, cache, scheduler."""
-    keys = ("engine", "model", "device", "parallel", "cache", "scheduler")
-    return sha256(canonical_json({key: manifest[key] for key in keys}))
+    """Hash of what makes two engines the same: release, model, sizes, cache and scheduler."""
+    same = {key: manifest[key] for key in ("engine", "parallel", "cache", "scheduler")}
+    return sha256(canonical_json(same | {"model": manifest["model"]["name"]}))
 
 
 def _text(manifest: Mapping[str, Any]) -> str:

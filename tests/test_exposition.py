@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from collectors.exposition.parse import OPENMETRICS, Page, RawSample, parse_page
 PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 TEXT = "text/plain; version=1.0.0; charset=utf-8"
 RECORDED = ("0.12.0", "0.17.1", "0.28.0", "0.32.0")
+IDLE = "0.32.0-idle"
 
 
 def page_bytes(name: str) -> bytes:
@@ -33,7 +35,7 @@ def one(line: str) -> RawSample:
     return sample
 
 
-@pytest.mark.parametrize("release", RECORDED)
+@pytest.mark.parametrize("release", [*RECORDED, IDLE])
 def test_a_recorded_page_reads_as_the_prometheus_client_reads_it(release: str) -> None:
     """Every sample, in order, nothing more; no problem, and the page is whole."""
     body = page_bytes(release)
@@ -128,13 +130,30 @@ def test_a_bad_line_is_reported_by_number_and_the_rest_is_kept(line: str, kind: 
     "body",
     [
         b"a 1\nb 2",
-        b"a 1\n# TYPE b gauge\n",
+        b"a 1\n# HELP b B\n",
         b'h_bucket{le="1"} 1\n',
+        b'h_bucket{le="1"} 1\nh_bucket{le="+Inf"} 1\n',
+        b'h_count 1\nh_bucket{le="1"} 1\n',
     ],
 )
 def test_a_page_that_ends_in_the_middle_is_not_complete(body: bytes) -> None:
-    """In a line, behind a family's header, or in a histogram."""
+    """In a line, between a family's HELP and TYPE, or in a histogram."""
     assert not parse_page(body, TEXT).complete
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"a 1\n# HELP b B\n# TYPE b histogram\n", TEXT),
+        (b"a 1\n# TYPE b histogram\n# HELP b B\n", TEXT),
+        (b'h_sum 1\nh_count 1\nh_bucket{le="1"} 1\nh_bucket{le="+Inf"} 1\n', TEXT),
+        (b'h_count 1\nh_bucket{le="+Inf"} 1\n# EOF\n', OPENMETRICS),
+        (b"# TYPE a counter\n# EOF", OPENMETRICS),
+    ],
+)
+def test_a_page_that_only_looks_cut_is_complete(body: bytes, content_type: str) -> None:
+    """A server without a request yet ends in a family without samples; some end in buckets."""
+    assert parse_page(body, content_type).complete
 
 
 def test_openmetrics_without_its_end_is_not_complete() -> None:
@@ -161,8 +180,34 @@ def test_a_page_of_too_many_series_is_cut_with_a_problem() -> None:
 
 
 def test_problems_are_bounded() -> None:
-    """A page of garbage is not kept as a list of complaints."""
-    assert 100 == len(parse_page(b"?\n" * 5000, TEXT).problems)
+    """A page of garbage is not kept as a list of complaints; the rest of them is counted."""
+    page = parse_page(b"?\n" * 5000, TEXT)
+    assert (100, 4900) == (len(page.problems), page.more_problems)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a " + "1" * 60_000 + "." + "1" * 10 + "x",
+        "a{" + " " * 60_000 + 'y="1" z',
+        'a{x="' + "\\" * 60_000,
+        "a{" + 'x="}",' * 10_000 + "} 1 # {}",
+        "a" + "}{" * 30_000,
+    ],
+)
+def test_a_line_made_to_be_slow_takes_time_by_its_length(line: str) -> None:
+    """Ten of each would take minutes if a parser tried every way to read them."""
+    before = time.process_time()
+    parse_page(f"{line}\n".encode() * 10, TEXT)
+    assert 10 > time.process_time() - before
+
+
+def test_types_are_bounded_like_samples() -> None:
+    """A page of declarations is not kept whole, and an enormous one not at all."""
+    body = b"".join(b"# TYPE a%d gauge\n" % k for k in range(20))
+    assert 10 == len(parse_page(body, TEXT, most_samples=10).types)
+    page = parse_page(b"# TYPE a " + b"x" * 70_000 + b"\n", TEXT)
+    assert ({}, [(1, "too long")]) == (page.types, page.problems)
 
 
 def test_bytes_that_are_no_utf8_are_a_problem_and_the_sample_stays() -> None:

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 
 import pytest
-from test_exposition import RECORDED, TEXT, page_bytes
+from test_exposition import IDLE, RECORDED, TEXT, page_bytes
 
 from collectors.exposition.known import ALWAYS, CHECKED, KNOWN, Metric, Release
 from collectors.exposition.names import canonical, not_found, release_of, status_of
-from collectors.exposition.parse import OPENMETRICS, parse_page
+from collectors.exposition.parse import OPENMETRICS, Page, RawSample, parse_page
 from collectors.exposition.samples import Canonical, MetricSample, samples_frame
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -51,6 +51,13 @@ def test_a_recorded_page_gives_its_numbers() -> None:
     assert '{"finished_reason":"length"}' in labels
     assert "48" == found.info["cache_config_info"][0]["num_gpu_blocks"]
     assert [] == [s for s in found.samples if "created" in s.name or "python" in s.name]
+
+
+def test_a_server_without_a_request_yet_has_zeros_that_were_measured() -> None:
+    """Its page lacks nothing that the release exports."""
+    found = read(IDLE)
+    assert [0.0] == values(found, "num_preemptions")
+    assert [] == not_found(found.names, "0.32.0")
 
 
 def test_a_histogram_whose_name_ends_in_total_keeps_it() -> None:
@@ -152,11 +159,30 @@ def test_hostile_labels_break_no_rule_of_the_contract() -> None:
         b'vllm:num_requests_running{engine="x",model_name="a\\nb",le="z"} 1\n'
         b'{"vllm:' + b"y" * 200 + b'"} 1\n'
         b'{"vllm:a\\nb"} 1\n'
+        b"vllm: 1\nvllm:_total 1\n"
     )
     found = read(body)
     (sample,) = found.samples
     assert (None, "a\ufffdb", None) == (sample.engine, sample.model, sample.le)
     assert {"engine_name": "x", "le_text": "z"} == json.loads(sample.labels)
+
+
+def test_labels_that_no_utf8_can_write_are_made_so() -> None:
+    """A lone surrogate can come out of another server's JSON."""
+    raw = RawSample("vllm:num_requests_running", {"a": "\ud800", "model_name": "\udfff"}, 1.0)
+    (sample,) = canonical(Page([raw])).samples
+    assert ("\ufffd", '{"a":"\ufffd"}') == (sample.model, sample.labels)
+
+
+def test_a_beginning_that_is_no_time_dates_nothing() -> None:
+    """An infinite `_created` would make every comparison with it a reset."""
+    assert {} == read(b"vllm:num_preemptions_created +Inf\n").created
+
+
+def test_what_only_the_old_engine_had_is_not_expected() -> None:
+    """0.8.0 ran either engine, and the release does not say which."""
+    assert "num_requests_swapped" not in not_found([], "0.8.0")
+    assert "optional" == status_of("num_requests_swapped", "0.8.0")
 
 
 @pytest.mark.parametrize(

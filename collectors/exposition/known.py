@@ -23,7 +23,10 @@ class Alias:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. `optional`: only there when something is switched on, configured or used."""
+    """One metric. `optional`: only there when something is switched on, configured or used.
+
+    What only V0 has is optional, too: which engine ran does not follow from the release.
+    """
 
     kind: str  # counter, gauge or histogram
     unit: str
@@ -215,14 +218,24 @@ KNOWN: Mapping[str, Metric] = {
     "kv_offload_size": Metric(
         "histogram", "bytes", "Offloading connector; deprecated.", (0, 12, 0), optional=True
     ),
-    "num_requests_swapped": Metric("gauge", "requests", "V0.", (0, 6, 0), (0, 8, 0)),
-    "cpu_cache_usage_perc": Metric("gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0)),
-    "cpu_prefix_cache_hit_rate": Metric("gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0)),
-    "gpu_prefix_cache_hit_rate": Metric("gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0)),
-    "time_in_queue_requests": Metric("histogram", "s", "V0.", (0, 6, 0), (0, 8, 0)),
-    "model_forward_time_milliseconds": Metric("histogram", "ms", "V0.", (0, 6, 0), (0, 8, 0)),
-    "model_execute_time_milliseconds": Metric("histogram", "ms", "V0.", (0, 6, 0), (0, 8, 0)),
-    "request_params_best_of": Metric("histogram", "sequences", "V0.", (0, 6, 0), (0, 6, 2)),
+    "num_requests_swapped": Metric("gauge", "requests", "V0.", (0, 6, 0), (0, 8, 0), optional=True),
+    "cpu_cache_usage_perc": Metric("gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0), optional=True),
+    "cpu_prefix_cache_hit_rate": Metric(
+        "gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0), optional=True
+    ),
+    "gpu_prefix_cache_hit_rate": Metric(
+        "gauge", "0 to 1", "V0.", (0, 6, 0), (0, 8, 0), optional=True
+    ),
+    "time_in_queue_requests": Metric("histogram", "s", "V0.", (0, 6, 0), (0, 8, 0), optional=True),
+    "model_forward_time_milliseconds": Metric(
+        "histogram", "ms", "V0.", (0, 6, 0), (0, 8, 0), optional=True
+    ),
+    "model_execute_time_milliseconds": Metric(
+        "histogram", "ms", "V0.", (0, 6, 0), (0, 8, 0), optional=True
+    ),
+    "request_params_best_of": Metric(
+        "histogram", "sequences", "V0.", (0, 6, 0), (0, 6, 2), optional=True
+    ),
 }
 # What every V1 release exports: all that may be expected of an unknown one.
 ALWAYS = frozenset(

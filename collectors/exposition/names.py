@@ -18,8 +18,10 @@ _PREFIXES = ("vllm:", "vllm_", "ray_vllm_", "ray_vllm:")
 _HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 _RELEASE = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 _ENGINE = re.compile(r"[0-9]{1,9}")
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_NAME, _MOST_MODEL = 128, 4096
+_MEMO_CHARACTERS = 1024  # longer series are read anew each time, so that the memo stays small
 _ALIASES = {alias.name: name for name, metric in KNOWN.items() for alias in metric.aliases}
 # The same numbers under an old name, from 0.9.2 to 0.10.2; alone, it may count blocks.
 _REPLACED = {
@@ -54,7 +56,7 @@ def canonical(page: Page) -> Canonical:
     The first of equal series stays. Where an old name and its new one are both there, the new one
     counts: they are the same numbers twice.
     """
-    bases = [_base(sample.name) for sample in page.samples]
+    bases = [_base_of(sample.name) for sample in page.samples]
     chosen = _chosen(bases)
     found = Canonical()
     seen: set[tuple[int | None, str | None, str, str, float | None]] = set()
@@ -63,7 +65,7 @@ def canonical(page: Page) -> Canonical:
             if chosen[base.name] != base.own or _REPLACED.get(base.name) in chosen:
                 found.superseded[base.own] = None
                 continue
-            engine, model, labels, le = _labels(tuple(raw.labels.items()))
+            engine, model, labels, le = _labels(raw.labels)
             key = (engine, model, base.name + base.suffix, labels, le)
             if key not in seen and _is_name(key[2]):
                 seen.add(key)
@@ -80,8 +82,8 @@ def _take_about(found: Canonical, base: _Base, raw: RawSample) -> None:
     """Keep what a page says that is no sample: when things began, and how they are configured."""
     if base.kind == "info":
         found.info.setdefault(base.name, []).append(raw.labels)
-    elif base.kind == "created":
-        engine, model, labels, _ = _labels(tuple(raw.labels.items()))
+    elif base.kind == "created" and math.isfinite(raw.value):
+        engine, model, labels, _ = _labels(raw.labels)
         found.created[base.name, engine, model, labels] = raw.value
     elif raw.name == "process_start_time_seconds" and math.isfinite(raw.value):
         found.process_start_s = raw.value
@@ -133,6 +135,10 @@ def _chosen(bases: Iterable[_Base]) -> dict[str, str]:
     return {name: base.own for name, base in chosen.items()}
 
 
+def _base_of(name: str) -> _Base:
+    return _base(name) if len(name) <= _MEMO_CHARACTERS else _base.__wrapped__(name)
+
+
 @lru_cache(maxsize=4096)
 def _base(name: str) -> _Base:
     bare = _bare(name)
@@ -164,11 +170,17 @@ def _bare(name: str) -> str | None:
     return next((name[len(p) :] for p in _PREFIXES if name.startswith(p)), None)
 
 
-@lru_cache(maxsize=16_384)
-def _labels(
-    labels: tuple[tuple[str, str], ...],
-) -> tuple[int | None, str | None, str, float | None]:
+_Labels = tuple[int | None, str | None, str, float | None]
+
+
+def _labels(labels: dict[str, str]) -> _Labels:
     """Engine, model, the other labels as sorted JSON, and the bucket's bound."""
+    pairs = tuple(labels.items())
+    size = sum(map(len, labels)) + sum(map(len, labels.values()))
+    return _memo(pairs) if size <= _MEMO_CHARACTERS else _read_labels(pairs)
+
+
+def _read_labels(labels: tuple[tuple[str, str], ...]) -> _Labels:
     others = dict(labels)
     engine = others.pop("engine", None)
     model = others.pop("model_name", None)
@@ -181,11 +193,15 @@ def _labels(
     if model is not None:
         model = _UNSAFE.sub("\ufffd", model)[:_MOST_MODEL]
     text = json.dumps(others, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = _SURROGATE.sub("\ufffd", text)
     return None if engine is None else int(engine), model, text, le
 
 
+_memo = lru_cache(maxsize=16_384)(_read_labels)
+
+
 def _is_name(name: str) -> bool:
-    return len(name) <= _MOST_NAME and not _UNSAFE.search(name)
+    return 0 < len(name) <= _MOST_NAME and not _UNSAFE.search(name)
 
 
 def _bound(text: str) -> float | None:

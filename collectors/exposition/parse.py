@@ -22,7 +22,8 @@ _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _BARE = re.compile(_NAME)
 _LABEL = re.compile(rf"\s*([a-zA-Z_][\w.:]*|{_QUOTED})\s*=\s*({_QUOTED})\s*")
 _QUOTED_NAME = re.compile(rf"\s*({_QUOTED})\s*")
-_VALUE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# Each digit can be matched in one way only: no text makes the engine try again and again.
+_VALUE = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDS = {
     "nan": math.nan,
     "+inf": math.inf,
@@ -55,9 +56,11 @@ class Problem(NamedTuple):
 class Page:
     """What was read of a page.
 
-    `types` are the families' as declared. `problems` are the first `MOST_PROBLEMS`; `format` is
-    `prometheus` or `openmetrics`. `complete` is False where the page ends in the middle: without
-    its last line's end (OpenMetrics: without `# EOF`), in a histogram, or after a family's header.
+    `types` are the families' as declared. `problems` are the first `MOST_PROBLEMS`,
+    `more_problems` counts the others; `format` is `prometheus` or `openmetrics`. `complete` is
+    False where the page ends in the middle: OpenMetrics without `# EOF`, text without its last
+    line's end, inside a histogram, or between a family's HELP and TYPE. A family without samples is
+    whole: labelled metrics have none before their first use.
     """
 
     samples: list[RawSample]
@@ -65,6 +68,7 @@ class Page:
     problems: list[Problem] = field(default_factory=list)
     format: str = "prometheus"
     complete: bool = True
+    more_problems: int = 0
 
 
 def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_SAMPLES) -> Page:
@@ -75,45 +79,48 @@ def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_S
     """
     samples: list[RawSample] = []
     types: dict[str, str] = {}
-    problems: list[Problem] = []
+    problems = _Problems()
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-    ended, header_last = False, False
+    ended, untyped = False, ""
     for number, raw in enumerate(io.BytesIO(body), 1):
         line = raw.decode("utf-8", "replace").strip()
         if not line:
             continue
+        if len(raw) > MOST_LINE_BYTES:
+            problems.note(number, "too long")
+            continue
         if ended:
-            _note(problems, number, "a line after the end")
+            problems.note(number, "a line after the end")
             continue
         if line[0] == "#":
             ended = line == "# EOF"
-            header_last = _header(line, types) and not ended
+            untyped = _header(line, types, most_samples)
             continue
-        header_last = False
-        found = "too long" if len(raw) > MOST_LINE_BYTES else _sample(line)
+        untyped = ""
+        found = _sample(line)
         if isinstance(found, str):
-            _note(problems, number, found)
+            problems.note(number, found)
             continue
         if "\ufffd" in line and b"\xef\xbf\xbd" not in raw:
-            _note(problems, number, "not UTF-8")
+            problems.note(number, "not UTF-8")
         name, labels, value = found
         if (name, labels) in seen:
-            _note(problems, number, "a series that was there before")
+            problems.note(number, "a series that was there before")
             continue
         if len(samples) >= most_samples:
-            _note(problems, number, "too many series")
+            problems.note(number, "too many series")
             break
         seen.add((name, labels))
         samples.append(RawSample(name, dict(labels), value))
     openmetrics = _is_openmetrics(content_type, ended=ended)
-    whole = ended if openmetrics else body.endswith(b"\n") or not body
-    inside = header_last or (bool(samples) and samples[-1].name.endswith("_bucket"))
+    whole = not untyped and not _in_histogram(samples) and body[-1:] in {b"\n", b""}
     return Page(
         samples,
         types,
-        problems,
+        problems.first,
         "openmetrics" if openmetrics else "prometheus",
-        complete=whole and not inside,
+        complete=ended if openmetrics else whole,
+        more_problems=problems.more,
     )
 
 
@@ -122,17 +129,38 @@ def _is_openmetrics(content_type: str | None, *, ended: bool) -> bool:
     return media == OPENMETRICS or (media != "text/plain" and ended)
 
 
-def _note(problems: list[Problem], line: int, kind: str) -> None:
-    if len(problems) < MOST_PROBLEMS:
-        problems.append(Problem(line, kind))
+class _Problems:
+    """The first problems, and how many came after them."""
+
+    def __init__(self) -> None:
+        self.first: list[Problem] = []
+        self.more = 0
+
+    def note(self, line: int, kind: str) -> None:
+        if len(self.first) < MOST_PROBLEMS:
+            self.first.append(Problem(line, kind))
+        else:
+            self.more += 1
 
 
-def _header(line: str, types: dict[str, str]) -> bool:
-    """Keep a family's type; whether the line is a family's header at all."""
-    words = line.split(None, 3)
-    if len(words) > 3 and words[1] == "TYPE":  # noqa: PLR2004 (# TYPE name type)
-        types[_unquoted(words[2]) if words[2].startswith('"') else words[2]] = words[3]
-    return len(words) > 1 and words[1] in {"TYPE", "HELP", "UNIT"}
+def _in_histogram(samples: list[RawSample]) -> bool:
+    """Whether the last sample is a bucket that more of its histogram must follow."""
+    if not samples or not samples[-1].name.endswith("_bucket"):
+        return False
+    last = samples[-1]
+    count = last.name.removesuffix("_bucket") + "_count"  # some writers put it first
+    whole = last.labels.get("le") == "+Inf" and any(s.name == count for s in samples)
+    return not whole
+
+
+def _header(line: str, types: dict[str, str], most: int) -> str:
+    """Keep a family's type; returns the name of a family whose type must still come."""
+    _, kind, name, text = (*line.split(None, 3), "", "", "", "")[:4]
+    if name.startswith('"'):
+        name = _unquoted(name)
+    if kind == "TYPE" and len(types) < most:
+        types[name] = text
+    return name if kind == "HELP" and name not in types else ""
 
 
 Labels = tuple[tuple[str, str], ...]
