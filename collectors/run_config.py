@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from collectors.features import PIPELINE
 from collectors.manifest import value_at
 from collectors.run import Run
 from replay.errors import InputError, describe
@@ -72,13 +73,15 @@ def run_config_tables(run: Run, lacking: Collection[str] = ()) -> dict[str, dict
 
 def not_replayed(run: Run) -> list[str]:
     """What the engine did that a replay of the run does not, a sentence each: exact it is not."""
-    found = []
+    found = list(run.manifest.get("not_modelled") or ())
     if (value_at(run.manifest, "parallel.pipeline") or 1) > 1:
-        found.append("pipeline parallelism keeps several batches in flight, a replay does not")
+        found.append(PIPELINE)
     shared = run.requests["prefix_blocks"].null_count() < run.requests.height
     if value_at(run.manifest, "cache.enable_prefix_caching") and not shared:
         found.append("prefix caching was on, but which prompts share a prefix was not recorded")
-    return found
+    if dropped := (run.manifest.get("recorder") or {}).get("dropped_records"):
+        found.append(f"the recorder dropped {dropped} records, a replay knows nothing of those")
+    return list(dict.fromkeys(found))
 
 
 def manifest_place(run: Run) -> str:

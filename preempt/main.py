@@ -10,11 +10,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 import click
 
+from preempt.commands.lazy import LazyGroup
 from preempt.commands.options import say
 from replay.errors import is_interrupt
 from replay.version import __version__
@@ -27,6 +27,8 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": ("preempt.commands.demo:demo_command", "The whole pipeline on recorded data."),
     "import": ("preempt.commands.importing:import_command", "Turn a public trace into a workload."),
+    "doctor": ("preempt.commands.doctor:doctor_command", "Look at a vLLM: what can be collected."),
+    "collect": ("preempt.commands.collect:collect_group", "Collect evidence from a running vLLM."),
     "replay": ("preempt.commands.replay:replay_command", "Replay a workload into a ledger."),
     "verify": ("preempt.commands.replay:verify_command", "Check ledgers with the oracle."),
     "load": ("preempt.commands.store:load_command", "Load ledgers and runs into DuckDB."),
@@ -37,26 +39,9 @@ COMMANDS = {
 }
 
 
-class _LazyGroup(click.Group):
-    """Lists every subcommand without importing any."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
 @click.group(
-    cls=_LazyGroup,
+    cls=LazyGroup,
+    commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Start with:  preempt demo

@@ -1,0 +1,333 @@
+"""Packing a spool while it grows: bounded memory, no row twice, none lost, whatever kills it.
+
+What was read and where it ended is in `STATE` inside the run. A commit writes there first how far
+it is going to go, then the parts, then the state behind them. Whoever finds a commit half done
+reads the same frames again, makes the same rows, and writes only the parts that are not there yet:
+parts appear whole, and nothing that a reader may have seen is taken back. A part of the spool may
+be deleted once a commit is behind it.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collectors.columns import DIRECTORIES
+from collectors.pack.clock import Clock, zero_ns
+from collectors.pack.facts import contradictions, facts_of
+from collectors.pack.ids import SeenIds
+from collectors.pack.kept import Place, Window
+from collectors.pack.rows import MOST_ENGINES, MOST_SESSIONS, SessionRows
+from collectors.pack.tables import ROWS, rows_frame
+from collectors.spool import Header, Key, Part, list_parts, read_header, read_part
+from collectors.writer import RunWriter
+from replay.errors import InputError
+from replay.output import new_file
+from replay.strict import check_schema, parse_json, read_text
+
+STATE = ".pack-state.json"
+MOST_ROWS = 30_000  # rows that wait in memory; a commit makes them one part of each table
+_SCHEMA = "preemption-pack/1"
+_MOST_STATE_BYTES = 2**30
+_OUTSIDE = ("steps_outside", "requests_before", "requests_after")
+
+
+@dataclass
+class Session:
+    """One engine process on its way into the run; read up to byte `offset` of part `part`."""
+
+    key: Key
+    header: Header
+    rows: SessionRows
+    part: int = -1
+    offset: int = 0
+    closed: bool = False
+    lost_parts: int = 0
+    left_out: list[int] = field(default_factory=list)  # parts that hold more than the run does
+
+
+class Packer:
+    """Turns the sessions of one engine configuration into parts of one run.
+
+    `chosen` names the sessions to pack; None takes those whose headers the run's manifest does not
+    contradict. `tables` are those written: a driven run has request rows of its own.
+    """
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        directory: Path,
+        *,
+        window: Window | None = None,
+        chosen: Collection[Key] | None = None,
+        tables: Collection[str] = tuple(ROWS),
+        most_rows: int = MOST_ROWS,
+    ) -> None:
+        self.writer, self.directory, self.tables = writer, directory, tuple(tables)
+        self.sessions: dict[Key, Session] = {}
+        self.headerless: set[Key] = set()
+        self.written: dict[str, int] = dict.fromkeys(ROWS, 0)  # rows, over all sittings
+        self.done = False
+        self._window, self._chosen, self._most_rows = window or Window(), chosen, most_rows
+        self._zero_ns = zero_ns(writer.manifest, writer.path)
+        self._seen: dict[int, SeenIds] = {}
+        self._others: set[Key] = set()
+        self._place = writer.path / STATE
+        if self._place.exists():
+            self._resume()
+        else:
+            self._saved = self._state()
+            self._save(self._saved, None)
+
+    def pack(self, *, final: bool = False) -> list[Path]:
+        """Read and commit all that is new; parts of the spool that may be deleted now.
+
+        `final`: the spool grows no more, so what has not ended is censored.
+        """
+        more = True
+        while more:
+            more = self.read(final=final)
+            packed = self.commit()
+        return packed
+
+    def read(self, *, final: bool = False) -> bool:
+        """Read what is new; True if it stopped because enough rows wait for a commit.
+
+        A session is over when its engine said so or another one took its place: what it left
+        unfinished is censored then.
+        """
+        # Listed first: what another part or session follows is complete from here on.
+        listed = list_parts(self.directory)
+        for key in self._in_turn(listed):
+            session = self.sessions.get(key) or self._open(key, listed[key])
+            if session is None or session.closed:
+                continue
+            if not self._read(session, listed.get(key, []), None):
+                return True
+            later = any(other.engine == key.engine and other > key for other in listed)
+            if session.rows.known.ended or later or final:
+                self._close(session)
+        return False
+
+    def commit(self) -> list[Path]:
+        """Write the rows that wait and make the reading permanent; parts that may be deleted."""
+        if any(self._waiting()):
+            self._save(self._saved, self._positions())
+            self._write()
+        state = self._state()
+        if state != self._saved:
+            self._save(state, None)
+            self._saved = state
+        return list(self._packed())
+
+    @property
+    def others(self) -> frozenset[Key]:
+        """Sessions seen that are of another configuration, so of another run."""
+        return frozenset(self._others)
+
+    def finish(self) -> None:
+        """Mark the run as packed for good."""
+        self.done = True
+        self.commit()
+
+    def _in_turn(self, listed: Mapping[Key, list[Part]]) -> list[Key]:
+        """Sessions to read, those of an engine one after the other."""
+        wanted = {
+            key
+            for key in listed
+            if key not in self._others and (self._chosen is None or key in self._chosen)
+        }
+        return sorted(wanted | self.sessions.keys(), key=lambda key: (key.engine, key))
+
+    def _open(self, key: Key, parts: list[Part]) -> Session | None:
+        header = next((h for h in map(read_header, parts) if h is not None), None)
+        if header is None:
+            self.headerless.add(key)
+            return None
+        self.headerless.discard(key)
+        if self._chosen is None and not self._agrees(header, str(parts[0].path)):
+            self._others.add(key)
+            return None
+        return self._begin(key, header)
+
+    def _agrees(self, header: Header, place: str) -> bool:
+        facts = facts_of(header, place)
+        first = next(iter(self.sessions.values()), None)
+        if first is not None and facts != facts_of(first.header, place):
+            return False
+        return not contradictions(self.writer.manifest, facts)
+
+    def _begin(self, key: Key, header: Header) -> Session:
+        before = [s for s in self.sessions.values() if s.key.engine == key.engine]
+        place = Place()
+        if before:
+            last = before[-1].rows
+            place = Place(
+                len(before),
+                last.place.seq + last.known.seen_seq + 1,
+                last.place.step + last.known.next_step,
+            )
+        if key.engine >= MOST_ENGINES or place.session >= MOST_SESSIONS:
+            rule = f"must hold at most {MOST_ENGINES} engines, and {MOST_SESSIONS} sessions of each"
+            raise InputError(str(self.directory), "", rule, "more")
+        clock = Clock(self._zero_ns, header.unix_ns, header.monotonic_ns)
+        self.sessions[key] = Session(key, header, self._rows(key.engine, clock, place))
+        return self.sessions[key]
+
+    def _rows(self, engine: int, clock: Clock, place: Place) -> SessionRows:
+        seen = self._seen.setdefault(engine, SeenIds())
+        return SessionRows(engine, clock, self._window, seen, place)
+
+    def _read(self, session: Session, parts: list[Part], end: tuple[int, int] | None) -> bool:
+        """Read a session on, to `end` if given; False if enough rows wait before that."""
+        if end == (session.part, session.offset):
+            return True
+        for part in parts:
+            if part.number < session.part:
+                continue
+            start = session.offset if part.number == session.part else 0
+            for frame in read_part(part, start):
+                if frame.header is not None:
+                    self._enter(session, part, frame.header, {p.number for p in parts})
+                known = session.rows.known
+                outside = sum(known.counts[name] for name in _OUTSIDE)
+                session.rows.take(frame)
+                session.offset = frame.end
+                if sum(known.counts[name] for name in _OUTSIDE) > outside:
+                    session.left_out = sorted({*session.left_out, part.number})
+                if end == (part.number, frame.end):
+                    return True
+                if end is None and sum(self._waiting()) >= self._most_rows:
+                    return False
+        if end is not None:  # somebody deleted what was not packed
+            session.lost_parts += 1
+        return True
+
+    def _enter(self, session: Session, part: Part, header: Header, listed: Collection[int]) -> None:
+        place = f"{part.path}: line 1"
+        if facts_of(header, place) != facts_of(session.header, place):
+            raise InputError(place, "", "must describe the engine of its session's first part")
+        between = range(session.part + 1, part.number)
+        session.lost_parts += len(between) - sum(number in between for number in listed)
+        session.part, session.offset = part.number, 0
+        session.header = header  # a later one has seen more of what requests use
+
+    def _close(self, session: Session) -> None:
+        session.rows.censor()
+        session.closed = True
+
+    def _waiting(self) -> Iterator[int]:
+        for session in self.sessions.values():
+            for table in self.tables:
+                yield len(session.rows.rows[table])
+
+    def _write(self, done: Mapping[str, int] | None = None) -> None:
+        """Write the rows that wait, except where a part follows the `done` ones already."""
+        for table in ROWS:
+            rows = [row for s in self.sessions.values() for row in s.rows.rows[table]]
+            if rows and table in self.tables:
+                self.written[table] += len(rows)
+                if done is None or self.writer.next_part(table) == done[table]:
+                    self.writer.write_part(table, rows_frame(table, rows))
+            for session in self.sessions.values():
+                session.rows.rows[table].clear()
+
+    def _packed(self) -> Iterator[Path]:
+        for key, parts in list_parts(self.directory).items():
+            session = self.sessions.get(key)
+            if session is None:
+                continue
+            for part in parts:
+                over = part.number < session.part or session.closed
+                if over and part.number not in session.left_out:
+                    yield part.path
+
+    def _positions(self) -> list[list[Any]]:
+        return [[*s.key, s.part, s.offset, s.closed] for s in self.sessions.values()]
+
+    def _state(self) -> dict[str, Any]:
+        sessions = [
+            {
+                "key": list(s.key),
+                "header": [s.header.part, s.header.unix_ns, s.header.monotonic_ns],
+                "facts": dict(s.header.facts),
+                "rows": s.rows.state(),
+                "read": [s.part, s.offset, s.closed, s.lost_parts, s.left_out],
+            }
+            for s in self.sessions.values()
+        ]
+        parts = {table: self.writer.next_part(table) for table in ROWS}
+        state = {"schema": _SCHEMA, "done": self.done, "written": self.written, "parts": parts}
+        state["sessions"] = sessions
+        copy: dict[str, Any] = json.loads(json.dumps(state))  # a later change must not change it
+        return copy
+
+    def _save(self, state: Mapping[str, Any], until: list[list[Any]] | None) -> None:
+        with new_file(self._place, force=True, mode=0o600) as temporary:
+            temporary.write_text(json.dumps({**state, "until": until}), encoding="utf-8")
+
+    def _resume(self) -> None:
+        for left in self.writer.path.glob(f".{STATE}.*"):
+            left.unlink(missing_ok=True)
+        place = str(self._place)
+        state = read_state(self._place)
+        try:
+            until = state.pop("until")
+            self._saved, self.done, self.written = state, state["done"], dict(state["written"])
+            self._fill_seen(state["parts"])
+            for told in state["sessions"]:
+                self._restore(told)
+            if until is not None:
+                self._redo(until, state["parts"])
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            if isinstance(exc, InputError):
+                raise
+            raise InputError(place, "", "must be as its packer left it") from exc
+
+    def _restore(self, told: Mapping[str, Any]) -> None:
+        key = Key(*told["key"])
+        part, unix_ns, monotonic_ns = told["header"]
+        header = Header(part, key.engine, unix_ns, monotonic_ns, told["facts"])
+        rows = self._rows(key.engine, Clock(0, 0, 0), Place())
+        rows.restore(told["rows"])
+        self.sessions[key] = Session(key, header, rows, *told["read"])
+
+    def _redo(self, until: list[list[Any]], parts: Mapping[str, int]) -> None:
+        """Go as far as the killed commit was to go, and write what of it is missing."""
+        listed = list_parts(self.directory)
+        for *name, part, offset, closed in sorted(until, key=lambda row: (row[1], row)):
+            key = Key(*name)
+            session = self.sessions.get(key)
+            if session is None and key in listed:
+                session = self._open(key, listed[key])
+            if session is None or session.closed:
+                continue
+            self._read(session, listed.get(key, []), (part, offset))
+            if closed:
+                self._close(session)
+        self._write(parts)
+        self._saved = self._state()
+        self._save(self._saved, None)
+
+    def _fill_seen(self, parts: Mapping[str, int]) -> None:
+        """Ids that the run's rows have; open requests bring theirs."""
+        import polars as pl
+
+        # A driven run's request rows name what was offered, not what came to the engine.
+        table = ("measured_events", "measured_requests")["measured_requests" in self.tables]
+        folder = self.writer.path / DIRECTORIES[table]
+        for number in range(parts[table]):
+            path = folder / f"part-{number:05d}.parquet"
+            if path.exists():  # retention deletes the oldest
+                frame = pl.read_parquet(path, columns=["engine", "request_id"])
+                for engine, one in frame.iter_rows():
+                    self._seen.setdefault(engine, SeenIds()).add(one)
+
+
+def read_state(place: Path) -> dict[str, Any]:
+    """State of a packer as it was last saved."""
+    found = parse_json(read_text(place, _MOST_STATE_BYTES), str(place))
+    check_schema(found.get("schema") if isinstance(found, dict) else None, _SCHEMA, str(place))
+    state: dict[str, Any] = found
+    return state

@@ -1,0 +1,309 @@
+"""One session's records become rows: requests when they end, events and steps as they come.
+
+Rows are plain tuples in the order of the columns below, without `run_id`. Everything that has to
+outlive a killed packer is in `state`, and the same records give the same rows however they were
+cut into frames, parts and sittings.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from collectors.pack.clock import Clock
+from collectors.pack.ids import SeenIds, row_id
+from collectors.pack.kept import Ending, Known, Open, Place, Window
+from collectors.pack.tables import ROWS
+from collectors.spool import (
+    MOST_PREFIX_IDS,
+    Admit,
+    Arrive,
+    Clocks,
+    Dropped,
+    End,
+    Finish,
+    Frame,
+    Header,
+    Preempt,
+    Record,
+    Request,
+    Resume,
+    Step,
+)
+from replay.errors import InputError
+from replay.strict import MAX_SAFE_INTEGER
+
+MOST_ENGINES = 2**11
+MOST_SESSIONS = 2**10  # of one engine in one run: more ids of prefix blocks are not safe integers
+# What single requests use that a replay of their lengths does not model, as recorders name it.
+FEATURES = (
+    *("n_greater_than_1", "structured", "lora", "multimodal", "prompt_embeds", "pooling"),
+    "streaming_input",
+)
+_NO_DETAIL = (None,) * 8
+
+
+class SessionRows:
+    """Turns a session's records into rows, in order; `rows` are those nobody took yet."""
+
+    def __init__(
+        self, engine: int, clock: Clock, window: Window, seen: SeenIds, place: Place
+    ) -> None:
+        self.engine, self.clock, self.window, self.place = engine, clock, window, place
+        self.known = Known()
+        self.open: dict[int, Open] = {}
+        self.rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in ROWS}
+        self.block_tokens: int | None = None  # of one prefix id
+        self.in_order = False  # whether requests are admitted as they arrived
+        self._seen = seen
+        self._kept_open = 0
+
+    def describe(self, header: Header) -> None:
+        """Take a part's header."""
+        self.clock.pair(header.unix_ns, header.monotonic_ns)
+        self.block_tokens = prefix_block_tokens(header)
+        scheduler = header.facts.get("scheduler")
+        policy = scheduler.get("scheduling_policy") if isinstance(scheduler, dict) else None
+        self.in_order = policy == "fcfs"
+
+    def take(self, frame: Frame) -> None:
+        """Take the records of one frame."""
+        if frame.header is not None:
+            self.describe(frame.header)
+        self.known.counts.update(frame.unknown)
+        place = f"{frame.part.path}: frame before byte {frame.end}"
+        for record in frame.records:
+            self._take(record, place)
+
+    def censor(self) -> None:
+        """The session is over: what has not ended was cut off."""
+        for n in sorted(self.open):
+            one = self.open[n]
+            if one.kept is None:
+                self._begin(n, one, max(self.known.last_us, 0))
+            if one.kept:
+                self.known.counts["censored"] += 1
+                self._row(one, Ending("censored", num_preemptions=one.num_preemptions))
+            elif (one.arrival_us or 0) < 0 <= self.known.last_us:
+                self.known.counts["in_flight_at_start"] += 1
+        self.open.clear()
+        self._kept_open = 0
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes, as JSON holds it."""
+        return {
+            "clock": self.clock.state(),
+            "known": asdict(self.known) | {"counts": dict(self.known.counts)},
+            "open": {str(n): asdict(one) for n, one in self.open.items()},
+            "place": asdict(self.place),
+            "block_tokens": self.block_tokens,
+            "in_order": self.in_order,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; ids of open requests become taken."""
+        self.clock = Clock.restored(state["clock"])
+        known = dict(state["known"])
+        self.known = Known(**known | {"counts": Counter(known["counts"])})
+        self.open = {int(n): Open(**one) for n, one in state["open"].items()}
+        self.place = Place(**state["place"])
+        self.block_tokens, self.in_order = state["block_tokens"], state["in_order"]
+        self._kept_open = sum(bool(one.kept) for one in self.open.values())
+        for one in self.open.values():
+            if one.request_id is not None:
+                self._seen.add(one.request_id)
+
+    def _take(self, record: Record, place: str) -> None:
+        match record:
+            case Step():
+                self._step(record, place)
+            case Request():
+                self._request(record, place)
+            case Clocks():
+                self.clock.pair(*record)
+                self._mark(record.monotonic_ns)
+            case Dropped():
+                self._dropped(record)
+            case End():
+                self._mark(record.t_ns)
+                self.known.ended = True
+            case _:
+                self._event(record, place)
+
+    def _dropped(self, record: Dropped) -> None:
+        known = self.known
+        known.dropped = max(known.dropped, record.dropped)
+        for name in ("forgotten_prefixes", "internal_errors"):
+            known.counts[name] = max(known.counts[name], getattr(record, name))
+        known.counts["gave_up"] |= record.off is not None
+
+    def _step(self, record: Step, place: str) -> None:
+        _rises(record.step, self.known.seen_step, place, "S.step")
+        self.known.seen_step = record.step
+        self.known.next_step = max(self.known.next_step, record.step + 1)
+        at = self._mark(record.t_ns)
+        within = self.window.end_us is None or at <= self.window.end_us or self._kept_open
+        if at + self.window.shift_us < 0 or not within:
+            self.known.counts["steps_outside"] += 1
+            return
+        numbers = (self.engine, record.step + self.place.step, self.window.moved(at))
+        self.rows["measured_steps"].append((*numbers, *record[2:]))
+
+    def _request(self, record: Request, place: str) -> None:
+        if record.n in self.open:
+            raise InputError(place, "R.n", "must be a new number", str(record.n))
+        ids, seen = record.prefix_ids or [], 0
+        if ids:
+            known = self.known.next_prefix_id
+            seen = next((k for k, v in enumerate(ids) if v >= known), len(ids))
+            self.known.next_prefix_id = max(known, *(v + 1 for v in ids))
+            most = -(-record.prompt_tokens // self.block_tokens) if self.block_tokens else 0
+            if len(ids) > most:
+                rule = f"must have at most {most} entries, one for each block of the prompt"
+                raise InputError(place, "R.prefix_ids", rule, str(len(ids)))
+        for name in record.features or ():
+            self.known.counts[f"feature:{name if name in FEATURES else 'other'}"] += 1
+        arrival = record.arrival_unix_ns
+        self.open[record.n] = Open(
+            client_id=record.request_id,
+            prompt_tokens=record.prompt_tokens,
+            max_tokens=record.max_tokens,
+            priority=record.priority,
+            prefix_blocks=[v + self._first_prefix_id() for v in ids] or None,
+            engine_arrival_us=None if arrival is None else self.clock.wall_us(arrival),
+            seen_blocks=seen,
+        )
+
+    def _first_prefix_id(self) -> int:
+        """Other engines, and other lives of this one, count from 0 too: no id of theirs is ours."""
+        return (self.place.session * MOST_ENGINES + self.engine) * MOST_PREFIX_IDS
+
+    def _event(self, record: Arrive | Admit | Preempt | Resume | Finish, place: str) -> None:
+        _rises(record.seq, self.known.seen_seq, place, "seq")
+        self.known.seen_seq = record.seq
+        self.known.next_step = max(self.known.next_step, record.step)
+        at, one = self._mark(record.t_ns), self.open.get(record.n)
+        if one is None:
+            self.known.counts["events_of_unknown_requests"] += 1
+            return
+        if one.kept is None:
+            self._begin(record.n, one, at)
+        kind, detail = self._noted(record, one, at)
+        if one.kept:
+            numbers = (record.seq + self.place.seq, record.step + self.place.step)
+            row = (self.engine, *numbers, self.window.moved(at), kind, one.request_id, *detail)
+            self.rows["measured_events"].append(row)
+        elif isinstance(record, Finish):
+            self.known.counts["in_flight_at_start"] += (one.arrival_us or 0) < 0 <= at
+        if isinstance(record, Finish):
+            self._finish(record, one)
+            del self.open[record.n]
+
+    def _begin(self, n: int, one: Open, at: int) -> None:
+        """Decide at its first event whether a request is the run's, and what its rows call it."""
+        early = at if one.engine_arrival_us is None else min(at, one.engine_arrival_us)
+        one.arrival_us = at if one.engine_arrival_us is None else one.engine_arrival_us
+        one.kept = self.window.holds(early, one.client_id)
+        if one.kept:
+            session = self.place.session
+            mark = f"{session}.{n}" if session else str(n)
+            one.request_id = row_id(one.client_id, mark, self._seen)
+            self.known.counts["renamed"] += one.request_id != one.client_id
+            self._kept_open += 1
+        else:
+            self.known.counts["requests_before" if early < 0 else "requests_after"] += 1
+
+    def _noted(
+        self, record: Arrive | Admit | Preempt | Resume | Finish, one: Open, at: int
+    ) -> tuple[str, tuple[int | None, ...]]:
+        """Kind of an event and what fills its columns; what the request's row needs is kept."""
+        match record:
+            case Arrive():
+                return "arrive", _NO_DETAIL
+            case Admit():
+                one.admit_us, one.cached_tokens = at, record.cached_tokens
+                beyond = (record.cached_tokens or 0) > one.seen_blocks * (self.block_tokens or 0)
+                counted = bool(one.prefix_blocks) and self.in_order and bool(one.kept)
+                self.known.counts["hits_on_generated_text"] += beyond and counted
+                return "admit", _NO_DETAIL
+            case Resume():
+                return "resume", _NO_DETAIL
+            case Preempt():
+                one.num_preemptions += 1
+                self.known.counts["preemptions"] += bool(one.kept)
+                return "preempt", tuple(record[4:])
+        return "finish", (None, None, record.generated, *[None] * 4, record.num_preemptions)
+
+    def _finish(self, record: Finish, one: Open) -> None:
+        if not one.kept:
+            return
+        self._kept_open -= 1
+        marks = (record.first_token_ns, record.last_token_ns)
+        first, last = (None if ns is None else self.clock.us(ns) for ns in marks)
+        waited = (record.queue_ns, record.requeue_ns)
+        queue, requeue = (None if ns is None else ns // 1000 for ns in waited)
+        self.known.counts["cut_short"] += record.status != "ok"
+        told = (record.status, record.finish_reason, record.generated, record.num_preemptions)
+        self._row(one, Ending(*told, first, last, queue, requeue))
+
+    def _row(self, one: Open, ending: "Ending") -> None:
+        arrival, first, last = one.arrival_us, ending.first_us, ending.last_us
+        tokens = ending.generated
+        decode = self._since(first, last)
+        tpot = None
+        if decode is not None and tokens is not None and tokens > 1:
+            tpot = (2 * decode + tokens - 1) // (2 * (tokens - 1))  # the nearest integer
+        moved = None if one.engine_arrival_us is None else self.window.moved(one.engine_arrival_us)
+        self.rows["measured_requests"].append(
+            (
+                self.engine,
+                one.request_id,
+                self.window.moved(arrival or 0),
+                moved,
+                one.prompt_tokens,
+                tokens,
+                one.max_tokens,
+                one.cached_tokens,
+                one.priority,
+                one.prefix_blocks,
+                ending.status,
+                ending.reason,
+                ending.queue_us,
+                ending.requeue_us,
+                self._since(one.admit_us, first),
+                decode,
+                self._since(arrival, first),
+                tpot,
+                self._since(arrival, last),
+                ending.num_preemptions,
+            )
+        )
+
+    def _since(self, start: int | None, end: int | None) -> int | None:
+        """Time between two marks; two clocks that disagree about their order give none."""
+        if start is None or end is None:
+            return None
+        if end < start:
+            self.known.counts["negative_durations"] += 1
+            return None
+        return end - start
+
+    def _mark(self, monotonic_ns: int) -> int:
+        at = self.clock.us(monotonic_ns)
+        self.known.last_us = max(self.known.last_us, at)
+        return at
+
+
+def prefix_block_tokens(header: Header) -> int | None:
+    """Tokens of one prefix id: what the header says, or else a block's."""
+    cache = header.facts.get("cache")
+    block = cache.get("block_size") if isinstance(cache, dict) else None
+    for size in (header.facts.get("prefix_block_tokens"), block):
+        if type(size) is int and 0 < size <= MAX_SAFE_INTEGER:
+            return size
+    return None
+
+
+def _rises(found: int, last: int, place: str, name: str) -> None:
+    if found <= last:
+        raise InputError(place, name, f"must rise, after {last}", str(found))

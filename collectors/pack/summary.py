@@ -1,0 +1,167 @@
+"""What a manifest says of a packed spool: the engine, how recording went, and what is not exact."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from collectors.manifest import value_at
+from collectors.pack.facts import (
+    ARRIVAL_CLOCK,
+    ENGINE_CLOCK,
+    completed,
+    facts_of,
+    merged,
+    not_modelled,
+)
+from collectors.pack.packer import Packer, Session
+from collectors.pack.rows import FEATURES, prefix_block_tokens
+
+MOST_NOTES = 100
+# What was counted on the way, and how a note says it.
+_NOTES = {
+    "renamed": "requests came under an id that was taken, or was no id; their rows' ids end in ~",
+    "events_of_unknown_requests": "events of requests whose beginning was lost have no row",
+    "records": "records were of kinds this release does not know",
+    "internal_errors": "errors inside the recorder",
+    "negative_durations": "durations are null because the engine's two clocks disagree",
+    "requests_before": "requests came before the run began and are not in it",
+    "requests_after": "requests came after the run ended and are not in it",
+}
+# What makes a replay of the run's own arrivals something else than what the engine did.
+_INEXACT = {
+    "hits_on_generated_text": (
+        "requests found blocks in the prefix cache that no earlier prompt had (text the engine"
+        " generated itself): a replay counts them as their own"
+    ),
+    "events_of_unknown_requests": "events are of requests whose beginning was lost",
+    "cut_short": (
+        "requests were aborted or failed: a replay ends them with their last token, or leaves them"
+        " out where they had none"
+    ),
+    "in_flight_at_start": "requests were in the engine when the run began",
+    "forgotten_prefixes": (
+        "prefix blocks were forgotten by the recorder: if they came again, they count as new text"
+    ),
+    "feature:n_greater_than_1": "requests are samples of one prompt (n > 1)",
+    "feature:prompt_embeds": "requests brought embeddings instead of tokens",
+    "feature:pooling": "requests were for pooling and generated nothing",
+    "feature:streaming_input": "requests got more input while they ran",
+    "feature:other": "requests used something that this release does not know",
+}
+
+
+def manifest_of(packer: Packer) -> dict[str, Any]:
+    """The run's manifest with everything that the packed sessions tell."""
+    manifest = dict(packer.writer.manifest)
+    place = str(packer.writer.path / "manifest.json")
+    sessions = list(packer.sessions.values())
+    for session in sessions:
+        manifest = completed(manifest, facts_of(session.header, place), place)
+    counts = counts_of(sessions)
+    manifest["recorder"] = _recorder(packer, counts)
+    clocks = {"arrival": ARRIVAL_CLOCK, "engine": ENGINE_CLOCK}
+    for name, words in clocks.items():
+        if manifest["clocks"][name] is None:
+            manifest["clocks"] = {**manifest["clocks"], name: words}
+    manifest["preemptions"] = counts["preemptions"]
+    if manifest["drain_end_us"] is None:
+        last = max((s.rows.known.last_us for s in sessions), default=-1)
+        manifest["drain_end_us"] = last if last >= 0 else None
+    if value_at(manifest, "cache.enable_prefix_caching") and any(
+        s.rows.known.next_prefix_id for s in sessions
+    ):
+        size = prefix_block_tokens(sessions[0].header)
+        manifest["workload"] = {**manifest["workload"], "prefix_block_tokens": size}
+    found = merged(manifest.get("not_modelled"), _features(sessions))
+    inexact = _inexact(packer, counts)
+    manifest["not_modelled"] = merged(found, inexact) if inexact else found
+    return manifest
+
+
+def counts_of(sessions: Iterable[Session]) -> Counter[str]:
+    """What was counted, over all sessions; what `X` records and missing parts tell is with it."""
+    total: Counter[str] = Counter()
+    for session in sessions:
+        total.update(session.rows.known.counts)
+        total["dropped"] += session.rows.known.dropped
+        total["lost_parts"] += session.lost_parts
+    return total
+
+
+def _recorder(packer: Packer, counts: Counter[str]) -> dict[str, Any]:
+    sessions = list(packer.sessions.values())
+    headers = [session.header.facts for session in sessions]
+    sources: dict[str, str] = {}
+    for facts in headers:
+        told = facts.get("sources")
+        for name, text in told.items() if isinstance(told, dict) else ():
+            if isinstance(text, str) and 0 < len(name) <= 128 and len(text) <= 4096:  # noqa: PLR2004
+                sources.setdefault(name, text)
+    version = next((v for f in headers if isinstance(v := f.get("recorder_version"), str)), None)
+    ended = all(s.rows.known.ended and not s.lost_parts for s in sessions) and not counts["gave_up"]
+    return {
+        "version": version,
+        "engines": sorted({session.key.engine for session in sessions}),
+        "dropped_records": counts["dropped"],
+        "complete": bool(sessions) and ended and not packer.headerless,
+        "sources": sources or None,
+        "notes": _notes(packer, counts),
+    }
+
+
+def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
+    notes = [f"{counts[name]} {words}" for name, words in _NOTES.items() if counts[name]]
+    if lost := counts["lost_parts"]:
+        notes.append(f"{lost} parts of the spool are missing")
+    if counts["gave_up"]:
+        notes.append("the recorder gave up before the engine ended")
+    if packer.headerless:
+        notes.append(f"{len(packer.headerless)} sessions left nothing that could be read")
+    for engine, lives in _lives(packer).items():
+        if len(lives) > 1:
+            notes.append(
+                f"engine {engine} was started {len(lives)} times; its steps and seq go on counting"
+            )
+    for session in packer.sessions.values():
+        for at_us, by_ns in session.rows.clock.steps:
+            notes.append(
+                f"engine {session.key.engine}: the wall clock was set by {by_ns / 1e9:+.3f} s at or"
+                f" before {at_us} us; times of this run go on as if it had not been"
+            )
+    return notes[:MOST_NOTES]
+
+
+def _features(sessions: list[Session]) -> list[str] | None:
+    found: list[str] | None = None
+    for session in sessions:
+        counts = session.rows.known.counts
+        used = [name for name in FEATURES if counts[f"feature:{name}"]]
+        found = merged(found, not_modelled(session.header, used))
+    return found
+
+
+def _inexact(packer: Packer, counts: Counter[str]) -> list[str]:
+    found = [f"{counts[name]} {words}" for name, words in _INEXACT.items() if counts[name]]
+    if counts["lost_parts"] or counts["gave_up"]:
+        found.append("a part of what the engine did was lost")
+    cut = sum(
+        session.rows.known.counts["censored"]
+        for lives in _lives(packer).values()
+        for session in lives[:-1]
+    )
+    if cut:
+        found.append(f"{cut} requests were cut off by a restart, and a replay goes on with them")
+    caching = any(
+        value_at(session.header.facts, "cache.enable_prefix_caching")
+        for session in packer.sessions.values()
+    )
+    if caching and counts["requests_before"]:
+        found.append("the prefix cache was filled before the run began")
+    return found
+
+
+def _lives(packer: Packer) -> dict[int, list[Session]]:
+    lives: dict[int, list[Session]] = {}
+    for session in packer.sessions.values():
+        lives.setdefault(session.key.engine, []).append(session)
+    return lives

@@ -1,0 +1,55 @@
+"""The service's own pages: /metrics for a Prometheus, /healthz for people and alerts, /livez."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from replay.errors import InputError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from prometheus_client import CollectorRegistry
+
+
+@asynccontextmanager
+async def serving(
+    listen: tuple[str, int], registry: "CollectorRegistry", unhealthy: Callable[[], list[str]]
+) -> AsyncIterator[int]:
+    """Serve while the block runs; gives the port, which the system chooses for port 0."""
+    from aiohttp import web
+
+    runner = web.AppRunner(_app(registry, unhealthy), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, *listen).start()
+        except OSError as exc:
+            rule = f"cannot be listened on: {exc.strerror or 'no such address'}"
+            raise InputError("collect.listen", "", rule) from exc
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _app(registry: "CollectorRegistry", unhealthy: Callable[[], list[str]]) -> "web.Application":
+    from aiohttp import web
+    from prometheus_client import exposition
+
+    async def metrics(request: "web.Request") -> "web.Response":
+        encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    async def healthz(_: "web.Request") -> "web.Response":
+        """200 while evidence comes in from everywhere; 503 with a reason a line."""
+        found = unhealthy()
+        return web.Response(text="\n".join(found or ["ok"]) + "\n", status=503 if found else 200)
+
+    async def livez(_: "web.Request") -> "web.Response":
+        """200 as long as this process answers: an engine that is down is no reason to kill it."""
+        return web.Response(text="ok\n")
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/livez", livez)]
+    )
+    return app

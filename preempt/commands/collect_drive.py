@@ -1,0 +1,253 @@
+"""`preempt collect drive`: a workload is offered to an engine, and becomes a driven run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from preempt.commands import options
+from preempt.commands.options import say
+
+if TYPE_CHECKING:
+    from collectors.drive.command import Chosen, Driven
+    from collectors.drive.loop import Driver
+
+_REFUSED, _INTERRUPTED = 1, 130
+
+
+@click.command("drive")
+@click.argument("workload", type=options.PATH, required=False)
+@click.option("--url", help="The server's address, e.g. http://127.0.0.1:8000.")
+@click.option("--out", type=options.PATH, help="Run directory to create.")
+@click.option("--model", help="Model to ask for; left out, the first that the server lists.")
+@click.option("--speed", default="1", show_default=True, help="Factor on the arrivals' pace.")
+@click.option("--max-gap", help="Cut longer pauses between arrivals to this, before --speed.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), help="Most requests in flight: a closed loop."
+)
+@click.option(
+    "--token-seed",
+    type=click.IntRange(0, 2**53 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the prompts' tokens.",
+)
+@click.option(
+    "--token-ids",
+    default="100:1000",
+    show_default=True,
+    help="Token ids that prompts are made of, LOW:HIGH, without HIGH.",
+)
+@click.option("--lateness-limit", default="50ms", show_default=True, help="What counts as late.")
+@click.option(
+    "--timeout",
+    "--abort-after",
+    default="10m",
+    show_default=True,
+    help="Abort a request after this time.",
+)
+@click.option(
+    "--drain",
+    default="30s",
+    show_default=True,
+    help="After a signal, wait this long for what is in flight.",
+)
+@click.option("--interval", default="1s", show_default=True, help="Scrape /metrics, or: off.")
+@click.option("--spool", type=options.PATH, help="Add what this recorder's spool has of the run.")
+@click.option("--side", type=click.Choice(["baseline", "candidate"]), help="Of a comparison.")
+@click.option("--pair", type=click.IntRange(min=0), help="Which pair of it, from 0.")
+@click.option("--order", type=click.IntRange(min=0), help="Place in the order of its runs.")
+@click.option("--arrival-seed", type=click.IntRange(min=0), help="Seed the arrivals came from.")
+@click.option(
+    "--api-key-file", type=options.PATH, help="File with the key; else OPENAI_API_KEY, if set."
+)
+@click.option("--ca-file", type=options.PATH, help="Certificates (PEM) the server is checked by.")
+@click.option("--cert-file", type=options.PATH, help="Client certificate (PEM).")
+@click.option("--key-file", type=options.PATH, help="Its key (PEM), if it is in another file.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option("--finish", type=options.PATH, metavar="RUN", help="Complete a killed drive's run.")
+@options.quiet
+@options.as_json
+@click.pass_context
+def drive_command(
+    context: click.Context,
+    /,
+    workload: Path | None,
+    finish: Path | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Offer WORKLOAD to an OpenAI-compatible completion endpoint, as it would have arrived.
+
+    Every request is sent when it is due, whatever became of earlier ones; --concurrency makes it
+    wait while so many are in flight. Prompts are lists of token ids made from the workload and
+    --token-seed, with shared prefixes exactly where the workload has them; lengths are exact.
+    The run has one row for each request offered, whatever became of it. A client that sent more
+    than 1 % of them later than --lateness-limit says so, in the manifest, too.
+
+    SIGTERM and Ctrl-C stop sending, wait --drain for what is in flight, write the run and exit
+    130; a second one does not wait. What a killed drive left, --finish RUN makes a whole run.
+
+    An API key comes from --api-key-file, or else from the environment variable OPENAI_API_KEY. It
+    appears in no file, message or process title.
+
+    \b
+    Examples:
+        preempt collect drive conv.parquet --url http://127.0.0.1:8000 --out base-0 \\
+            --side baseline --pair 0 --order 0
+        preempt collect drive conv.parquet --speed 2.2 --max-gap 10s --dry-run
+        preempt collect drive --finish base-0
+    """
+    if finish is not None:
+        from collectors.drive.command import finish as finish_run
+
+        if workload is not None or dry_run:
+            raise click.UsageError("--finish takes neither WORKLOAD nor --dry-run.")
+        driven = finish_run(finish, given["spool"])
+        _report(driven, quiet=quiet, as_json=as_json)
+        return
+    if workload is None:
+        raise click.UsageError("Missing argument 'WORKLOAD'.")
+    if dry_run:
+        _dry_run(workload, given, quiet=quiet, as_json=as_json)
+        return
+    for name in ("url", "out"):
+        if given[name] is None:
+            raise click.UsageError(f"Missing option '--{name}'.")
+    from collectors.drive.command import drive
+
+    chosen = _chosen(workload, given)
+    status = Status(len(chosen.plan.workload), chosen.plan.due_us[-1])
+    watched = status.visible and not quiet and not as_json
+    try:
+        driven = drive(
+            chosen, status if watched else None, lambda line: say(line, quiet=quiet or as_json)
+        )
+    finally:
+        status.clear()
+    _report(driven, quiet=quiet, as_json=as_json)
+    refused = driven.stopped is not None and not driven.interrupted
+    context.exit(_INTERRUPTED if driven.interrupted else _REFUSED if refused else 0)
+
+
+def _plan(workload: Path, given: dict[str, Any]) -> Any:
+    from collectors.drive.schedule import Plan, due_times, speed_of
+    from collectors.durations import duration_us
+    from replay.workload_file import read_workload
+
+    speed = speed_of(given["speed"])
+    cut = given["max_gap"]
+    max_gap_us = None if cut is None else duration_us(cut, "--max-gap")
+    read = read_workload(workload)
+    due = due_times((r.arrival_us for r in read.requests), speed, max_gap_us)
+    return Plan(read, tuple(due)), speed, max_gap_us
+
+
+def _chosen(workload: Path, given: dict[str, Any]) -> "Chosen":
+    from collectors.drive.command import Chosen, credentials_of, endpoint_urls
+    from collectors.drive.journal import Settings
+    from collectors.drive.prompts import token_ids
+    from collectors.durations import duration_us
+
+    interval = given["interval"]
+    urls, ids = endpoint_urls(given["url"]), token_ids(given["token_ids"])
+    plan, speed, max_gap_us = _plan(workload, given)
+    settings = Settings(
+        speed=str(speed),
+        max_gap_us=max_gap_us,
+        concurrency=given["concurrency"],
+        token_seed=given["token_seed"],
+        lateness_limit_us=duration_us(given["lateness_limit"], "--lateness-limit"),
+        timeout_us=duration_us(given["timeout"], "--timeout"),
+        interval_us=None if interval == "off" else duration_us(interval, "--interval", "", 10_000),
+    )
+    return Chosen(
+        plan=plan,
+        urls=urls,
+        credentials=credentials_of(given["api_key_file"], given),
+        model=given["model"],
+        out=given["out"],
+        settings=settings,
+        ids=ids,
+        drain_us=duration_us(given["drain"], "--drain", "", 0),
+        comparison={name: given[name] for name in ("side", "pair", "order", "arrival_seed")},
+        spool=given["spool"],
+    )
+
+
+def _dry_run(workload: Path, given: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
+    from collectors.drive.prompts import token_ids
+
+    token_ids(given["token_ids"])
+    plan = _plan(workload, given)[0].summary()
+    if as_json:
+        options.print_json(plan)
+    overlap = plan["in_flight_if_each_took_us"]
+    for line in (
+        f"{plan['requests']} requests, {plan['prompt_tokens']} prompt tokens,"
+        f" {plan['output_tokens']} output tokens; the longest has"
+        f" {plan['longest_request_tokens']} in all",
+        f"first at {plan['first_due_us'] / 1e6:.3f} s, last at {plan['duration_us'] / 1e6:.3f} s",
+        f"at most {overlap['1000000']} within a second and {overlap['10000000']} within ten: so"
+        " many are in flight together if each takes that long",
+        f"workload_sha256 {plan['workload_sha256']}; nothing was sent",
+    ):
+        say(line, quiet=quiet or as_json)
+
+
+class Status:
+    """One line at a terminal, overwritten now and then."""
+
+    def __init__(self, requests: int, duration_us: int) -> None:
+        import sys
+
+        self.visible = sys.stderr.isatty()
+        self._requests, self._duration_us, self._shown = requests, duration_us, False
+
+    def __call__(self, driver: "Driver") -> None:
+        """Show what was sent and what came of it."""
+        self._shown = True
+        counters = driver.counters
+        left_s = max(0, self._duration_us - driver.now_us()) / 1e6
+        bad = counters.done - counters.statuses["ok"]
+        click.echo(
+            f"\r\x1b[K{counters.sent} of {self._requests} sent, {driver.in_flight} in flight,"
+            f" {counters.done} done ({bad} not well), {counters.late} late,"
+            f" {left_s:.0f} s to the last",
+            err=True,
+            nl=False,
+        )
+
+    def clear(self) -> None:
+        """Take the line off the terminal."""
+        if self._shown:
+            self._shown = False
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _report(driven: "Driven", *, quiet: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    summary = driven.summary
+    if as_json:
+        options.print_json(
+            asdict(summary) | {"run": str(driven.run), "packed": driven.packed is not None}
+        )
+    statuses = ", ".join(f"{count} {name}" for name, count in summary.statuses.items())
+    lines = [f"{summary.requests} requests: {statuses}"]
+    if summary.problems:
+        lines.append(", ".join(f"{name}: {n}" for name, n in summary.problems.items()))
+    lines.append(
+        f"{summary.prompt_tokens} prompt tokens, {summary.generated_tokens} generated;"
+        f" latest send {summary.max_lateness_us} us late"
+    )
+    lines += summary.notes
+    if driven.packed is not None:
+        lines.append(f"{driven.packed.preemptions} preemptions recorded in the engine")
+    for line in lines:
+        say(line, quiet=quiet or as_json)
+    if summary.behind:
+        say("the client fell behind: latencies include its own backlog", quiet=as_json)
+    say(f"run in {driven.run}", quiet=quiet or as_json)

@@ -1,0 +1,567 @@
+"""Everything collected from a live vLLM fits together, and goes on into a replay as it is.
+
+Deselected by default; `pytest -m vllm -n 0 tests/test_vllm_live.py` starts real servers, one after
+the other, on loopback. Each setting's server is driven when a test first asks for it; all else is
+looked up in what was collected.
+"""
+
+import gzip
+import json
+import lzma
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+import pytest
+from test_live_runs import KINDS, PREEMPT, replayed
+
+from collectors.drive.prompts import Prompts, TokenIds
+from collectors.exposition.names import KNOWN
+from collectors.run import Run, read_run, run_workload
+from collectors.traces import azure
+from conformance.install import Environment, Machine, environment, find_python, tools
+from conformance.serve import Options, Server
+from replay.workload import Request, Workload
+from replay.workload_file import write_workload
+
+ROOT = Path(__file__).parents[1]
+TRACE = ROOT / "fixtures" / "traces" / "azure-2023-conv-head.csv"
+RECORDER = ROOT / "collectors" / "recorder"
+NEW, OLD = "0.32.0", "0.17.1"
+REQUESTS, SPEED = 90, "12"
+BLOCKS = 40
+READY_S = 600  # half a minute where nobody else is at work
+CLOCK_US = 2_000  # wall clocks of two processes of one machine, and rounding
+# From the client's send to the engine, and back from its token: HTTP and two processes, one core.
+WAY_US, LONGEST_WAY_US = 200_000, 2_000_000
+# Labels of vLLM's metrics are words and numbers.
+SHORT_LABELS = re.compile(r'\{("\w{1,40}":"[\w.:+-]{0,60}",?)*\}')
+pytestmark = pytest.mark.vllm
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A release, and how its server is started."""
+
+    release: str
+    policy: str
+    caching: bool
+
+    def __str__(self) -> str:
+        return f"{self.release}-{self.policy}-{'cached' if self.caching else 'plain'}"
+
+
+SETTINGS = [
+    Setting(NEW, "fcfs", caching=False),
+    Setting(NEW, "fcfs", caching=True),
+    Setting(NEW, "priority", caching=False),
+    Setting(NEW, "priority", caching=True),
+    Setting(OLD, "fcfs", caching=False),
+    Setting(OLD, "priority", caching=True),
+]
+PLAIN = SETTINGS[0]
+every_setting = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+
+
+@dataclass
+class Collected:
+    """What one server's drive left, and what was seen of it before it ended."""
+
+    run: Path
+    workload: Workload
+    page: str
+    spool: Path
+    observed: Path
+    doctors: list[dict[str, Any]] = field(default_factory=list)
+    second: Path | None = None
+
+    @property
+    def read(self) -> Run:
+        """The run, every rule checked."""
+        return read_run(self.run)
+
+
+def workload() -> Workload:
+    """Requests of the public trace, made small; most begin with one of three prefixes."""
+    found = []
+    for k, request in enumerate(azure.read(TRACE).workload.requests[:REQUESTS]):
+        prompt = max(33, min(request.prompt_tokens // 8, 480))
+        shared = (k % 3,) if prompt > 64 else ()
+        own = tuple(range(100 + 20 * k, 100 + 20 * k + prompt // 32 - len(shared)))
+        found.append(
+            replace(
+                request,
+                request_id=f"az{k:04d}",
+                prompt_tokens=prompt,
+                output_tokens=max(1, min(request.output_tokens, 300)),
+                priority=k % 3 % 2,
+                prefix_blocks=(*shared, *own),
+            )
+        )
+    return Workload(tuple(found), prefix_block_tokens=32)
+
+
+@cache
+def found(release: str) -> Environment:
+    """The environment of a release."""
+    return environment(release, machine=Machine(say=click.echo))
+
+
+def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """What uv says; it has to succeed."""
+    machine = Machine()
+    _, base = find_python(machine)
+    command = [str(tools(base, machine) / "uv"), "--no-config", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def preempt(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """One command of ours, as a person runs it."""
+    done = subprocess.run(
+        [*pinned(), sys.executable, "-m", "preempt", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=READY_S,
+    )
+    assert code == done.returncode, f"{arguments}: {done.stderr}"
+    return done
+
+
+def pinned() -> list[str]:
+    """The server has the first core, whoever asks it another: unpinned, they fight for both."""
+    return ["taskset", "-c", "1"] if (os.cpu_count() or 1) > 1 else []
+
+
+@pytest.fixture(scope="session")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorder, installed into a directory of its own: the environments are not ours."""
+    target = tmp_path_factory.mktemp("recorder") / "target"
+    uv("pip", "install", "--quiet", "--target", target, "--python", found(NEW).python, RECORDER)
+    return target
+
+
+def server_of(setting: Setting, recorder: Path, folder: Path) -> Server:
+    """A server under KV pressure that records into `folder/spool`."""
+    (folder / "spool").mkdir(mode=0o700)
+    options = Options(
+        blocks=BLOCKS,
+        prefix_caching=setting.caching,
+        scheduling_policy=setting.policy,
+        core=0 if (os.cpu_count() or 1) > 1 else None,
+        environ={"PREEMPTION_LEDGER_SPOOL": str(folder / "spool")},
+        pythonpath=(recorder,),
+    )
+    return Server(found(setting.release), options, folder, ready_s=READY_S)
+
+
+Collect = Callable[[Setting], Collected]
+
+
+@pytest.fixture(scope="session")
+def collect(recorder: Path, tmp_path_factory: pytest.TempPathFactory) -> Collect:
+    """A setting's evidence, collected when it is first asked for."""
+
+    @cache
+    def collected(setting: Setting) -> Collected:
+        folder = tmp_path_factory.mktemp(str(setting))
+        offered = workload()
+        write_workload(offered, folder / "offered.jsonl", ".jsonl")
+        with server_of(setting, recorder, folder) as server:
+            result = Collected(folder / "run", offered, "", folder / "spool", folder / "observed")
+            look = ("doctor", "--url", server.url, "--spool", folder / "spool", "--json")
+            result.doctors.append(json.loads(preempt(*look, "--watch", 0).stdout))
+            drive(server, folder, result.run)
+            result.page = page_of(server)
+            result.doctors.append(json.loads(preempt(*look, "--watch", 0.1).stdout))
+            if setting == PLAIN:
+                result.second = drive(server, folder, folder / "second", "candidate", 1)
+        preempt("collect", "pack", result.spool, "--out", result.observed)
+        return result
+
+    return collected
+
+
+def drive(server: Server, folder: Path, out: Path, side: str = "baseline", order: int = 0) -> Path:
+    """Offer the workload and collect with everything we have."""
+    place = ("--side", side, "--pair", 0, "--order", order)
+    options = ("--speed", SPEED, "--interval", "500ms", "--spool", folder / "spool", *place)
+    preempt(
+        "collect", "drive", folder / "offered.jsonl", "--url", server.url, "--out", out, *options
+    )
+    return out
+
+
+def page_of(server: Server) -> str:
+    """The metrics page as it is now."""
+    from urllib.request import ProxyHandler, build_opener
+
+    with build_opener(ProxyHandler({})).open(f"{server.url}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def total(page: str, name: str) -> float:
+    """Sum of a metric's series on a page that must have it."""
+    values = re.findall(rf"^vllm:{name}\{{[^}}]*\}} (\S+)$", page, re.MULTILINE)
+    assert values, name
+    return sum(map(float, values))
+
+
+def plain(path: Path) -> bytes:
+    """Content of a file, decompressed."""
+    data = path.read_bytes()
+    match path.suffix:
+        case ".gz":
+            return gzip.decompress(data)
+        case ".xz":
+            return lzma.decompress(data)
+    return data
+
+
+def number(value: Any) -> float:
+    """A sum, mean or bound that a column has to have."""
+    assert value is not None
+    return float(value)
+
+
+# The sources agree.
+
+
+@every_setting
+def test_preempt_events_are_what_the_engines_own_counter_counts(
+    setting: Setting, collect: Collect
+) -> None:
+    """Plugin events, request rows and the scraped counter: one number, and there were some."""
+    found = collect(setting)
+    run = found.read
+    events = run.events.filter(pl.col("kind") == "preempt").height
+    assert events >= REQUESTS // 5
+    assert total(found.page, "num_preemptions_total") == events
+    assert events == run.requests["num_preemptions"].sum()
+    scraped = run.samples.filter(pl.col("name") == "num_preemptions").sort("scrape")
+    assert events == scraped["value"].max()
+    assert events == run.manifest["preemptions"]
+
+
+@every_setting
+def test_every_request_sent_has_one_row_that_says_what_became_of_it(
+    setting: Setting, collect: Collect
+) -> None:
+    """All were served in full, and arrive, admit and finish each name every one of them."""
+    found = collect(setting)
+    run = found.read
+    sent = {r.request_id: (r.prompt_tokens, r.output_tokens) for r in found.workload.requests}
+    rows = run.requests.select("request_id", "prompt_tokens", "generated_tokens").rows()
+    assert sent == {name: (prompt, output) for name, prompt, output in rows}
+    assert len(sent) == run.requests.height
+    assert {"ok"} == set(run.requests["status"])
+    for kind in ("arrive", "admit", "finish"):
+        named = run.events.filter(pl.col("kind") == kind)["request_id"].to_list()
+        assert sorted(sent) == sorted(named), kind
+    assert total(found.page, "e2e_request_latency_seconds_count") == REQUESTS
+    tokens = sum(r.prompt_tokens for r in found.workload.requests)
+    assert total(found.page, "prompt_tokens_total") == tokens
+
+
+@every_setting
+def test_ttft_of_server_and_client_agree_within_what_lies_between_them(
+    setting: Setting, collect: Collect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine's first token minus its arrival, never above what the client saw of both.
+
+    Between the client's send and the engine's arrival lie HTTP and the API server; between the
+    engine's token and the client's lie two processes. The server's own histogram starts at its
+    arrival and ends in the API server, so its mean is between the two.
+    """
+    found = collect(setting)
+    rows = found.read.requests
+    client = number(rows["ttft_us"].mean())
+    server = total(found.page, "time_to_first_token_seconds_sum") * 1e6
+    server /= total(found.page, "time_to_first_token_seconds_count")
+    with capsys.disabled():
+        click.echo(f"\n{setting}: TTFT mean client {client:.0f} us, server {server:.0f} us")
+    assert REQUESTS == total(found.page, "time_to_first_token_seconds_count")
+    assert server <= client + CLOCK_US
+    assert client - server <= max(50_000, 0.5 * client)
+    way = (rows["engine_arrival_us"] - rows["arrival_us"]).drop_nulls()
+    if way.len():
+        with capsys.disabled():
+            click.echo(f"  send to engine's arrival: {way.min()!r} to {way.max()!r} us")
+        assert REQUESTS == way.len()
+        assert -CLOCK_US <= number(way.min())
+        assert number(rows["ttft_us"].max()) >= number(way.max())
+
+
+@every_setting
+def test_steps_add_up_to_what_was_computed(setting: Setting, collect: Collect) -> None:
+    """Scheduled tokens are prompts, generated tokens but the last, and what preemptions cost."""
+    found = collect(setting)
+    run = found.read
+    scheduled = number(run.steps["scheduled_tokens"].sum())
+    work = sum(r.prompt_tokens + r.output_tokens - 1 for r in found.workload.requests)
+    lost = number(run.events.filter(pl.col("kind") == "preempt")["computed_tokens"].sum())
+    if setting.caching:  # cached tokens are not computed, and a resumed request finds some
+        cached = number(run.requests["cached_tokens"].sum())
+        assert work <= scheduled + cached <= work + lost
+    else:
+        assert work + lost == scheduled
+    assert run.steps["step"].to_list() == list(range(run.steps.height))
+
+
+@every_setting
+def test_ttft_of_each_request_is_shorter_inside_the_engine(
+    setting: Setting, collect: Collect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both marks of the client lie outside both of the engine, and the way between them is short.
+
+    The spool, packed by itself, has the engine's own durations. Durations need no common zero: both
+    monotonic clocks are the same machine's.
+    """
+    found = collect(setting)
+    inside = read_run(found.observed).requests.select("request_id", engine_us="ttft_us")
+    both = found.read.requests.join(inside, on="request_id", how="inner", validate="1:1")
+    assert REQUESTS == both.height
+    way = both["ttft_us"] - both["engine_us"]
+    median, longest = number(way.median()), number(way.max())
+    with capsys.disabled():
+        click.echo(
+            f"\n{setting}: client minus engine {way.min()!r} to {longest:.0f} us, {median:.0f}"
+        )
+    assert number(way.min()) >= -CLOCK_US
+    assert median <= WAY_US
+    assert longest <= LONGEST_WAY_US
+
+
+def test_no_text_of_a_request_is_anywhere_but_in_raw_pages(collect: Collect) -> None:
+    """String columns hold ids, statuses, kinds, canonical names and labels, and nothing else."""
+    found = collect(PLAIN)
+    run = found.read
+    allowed: dict[str, set[Any]] = {
+        "run_id": {run.run_id},
+        "request_id": {request.request_id for request in found.workload.requests},
+        "tenant": {request.tenant for request in found.workload.requests},
+        "model": {"tinymodel", None},
+        "status": {"ok"},
+        "finish_reason": {"length", None},
+        "kind": {"arrive", "admit", "preempt", "resume", "finish"},
+        "problem": {None},
+    }
+    parts = sorted(found.run.rglob("*.parquet"))
+    assert {"requests", "events", "steps", "samples"} <= {part.parent.name for part in parts}
+    for part in parts:
+        frame = pl.read_parquet(part)
+        for column in frame.select(pl.col(pl.String)).iter_columns():
+            values = set(column)
+            if column.name == "name":
+                bases = {re.sub("_(bucket|sum|count)$", "", name) for name in values - set(KNOWN)}
+                assert bases <= set(KNOWN), part
+            elif column.name == "labels":
+                assert all(SHORT_LABELS.fullmatch(value) for value in values), part
+            else:
+                assert values <= allowed[column.name], (part, column.name)
+
+
+def test_no_prompt_is_anywhere(collect: Collect) -> None:
+    """The tokens that were sent are in no file of the run and in none of the spool."""
+    found = collect(PLAIN)
+    prompts = Prompts(found.workload, 0, TokenIds())
+    begins = [prompts.tokens(k, r)[40:48] for k, r in enumerate(found.workload.requests)]
+    begins = [tokens for tokens in begins if len(tokens) == 8]
+    looks = [re.compile(rb"\D+".join(b"%d" % token for token in tokens)) for tokens in begins]
+    assert len(looks) > REQUESTS // 3
+    files = [path for place in (found.run, found.spool) for path in place.rglob("*")]
+    read = 0
+    for path in (path for path in files if path.is_file() and path.suffix != ".parquet"):
+        text = plain(path)
+        read += len(text)
+        assert not any(look.search(text) for look in looks), path
+    assert read > REQUESTS
+
+
+# It goes on from there.
+
+
+@every_setting
+def test_the_replay_of_a_live_run_preempts_exactly_as_the_engine_did(
+    setting: Setting, collect: Collect, tmp_path: Path
+) -> None:
+    """Every event in its step, every preemption with its numbers; and nothing withholds exact."""
+    found = collect(setting)
+    measured, modelled = replayed(found.run)
+    expected = measured.filter(pl.col("kind") == "preempt")
+    same = modelled.filter(pl.col("kind") == "preempt")
+    assert expected.select(*PREEMPT).rows() == same.select(*PREEMPT.values()).rows()
+    for engine, ledger in KINDS.items():
+        one = measured.filter(pl.col("kind") == engine).select("step", "request_id")
+        other = modelled.filter(pl.col("kind") == ledger).select("tick", "request_id")
+        assert sorted(one.rows()) == sorted(other.rows()), engine
+    said = preempt("replay", found.run, "--out", tmp_path / "ledger").stderr
+    assert "not exact" not in said
+    preempt("verify", tmp_path / "ledger")
+    shown = json.loads(preempt("fidelity", tmp_path / "ledger", found.run, "--json", "-q").stdout)
+    assert [] == shown["not_exact"]
+    assert all(r["modelled_preemptions"] == r["measured_num_preemptions"] for r in shown["rows"])
+
+
+GATE = """schema = "preemption-gate/1"
+name = "the-same-twice"
+[change]
+fields = []
+[design]
+kind = "driven"
+pairs = 1
+arrival_seeds = 1
+warmup_us = 0
+follow_up_us = 0
+[[predicate]]
+id = "no-erased-progress"
+kind = "erased_progress"
+[[predicate]]
+id = "repeat"
+kind = "repeated_preemption"
+max_preemptions = 100
+"""
+
+
+def test_two_runs_go_through_store_report_and_gate(collect: Collect, tmp_path: Path) -> None:
+    """Load, sql, report and gate take what was collected, as it is."""
+    found = collect(PLAIN)
+    assert found.second is not None
+    ledger, db = tmp_path / "ledger", tmp_path / "store.duckdb"
+    preempt("replay", found.run, "--out", ledger)
+    preempt("load", found.run, found.second, ledger, "--db", db)
+    query = "SELECT count(*) AS n FROM measured_requests"
+    assert str(2 * REQUESTS) in preempt("sql", query, "--db", db).stdout
+    preempt("report", found.run, found.second, ledger, "--out", tmp_path / "report")
+    assert found.read.run_id in (tmp_path / "report" / "report.md").read_text()
+    (tmp_path / "gate.toml").write_text(GATE)
+    sides = ("--baseline", found.run, "--candidate", found.second)
+    preempt("gate", "run", tmp_path / "gate.toml", *sides, "--out", tmp_path / "verdict")
+    second = read_run(found.second)
+    assert REQUESTS == run_workload(second).__len__()
+    assert {"ok"} == set(second.requests["status"])
+
+
+@every_setting
+def test_the_doctor_knows_a_living_engine(setting: Setting, collect: Collect) -> None:
+    """Release, capacity, recorder and preemptions, before and after; nothing is missing."""
+    before, after = collect(setting).doctors
+    for seen in (before, after):
+        assert (setting.release, ["tinymodel"], [0]) == (
+            seen["version"],
+            seen["models"],
+            seen["engines"],
+        )
+        assert BLOCKS - 1 == seen["capacity"][0]["capacity_blocks"]
+        assert 32 * (BLOCKS - 1) == seen["capacity"][0]["capacity_tokens"]
+        assert setting.caching == seen["capacity"][0]["enable_prefix_caching"]
+        assert (True, 0) == (seen["recorder"]["active"], seen["recorder"]["dropped"])
+        assert setting.policy == seen["scheduler"]["scheduling_policy"]
+        assert ([], [], []) == (
+            seen["metrics"]["needed"],
+            seen["metrics"]["unmatched"],
+            seen["not_modelled"],
+        )
+    assert 0 == before["now"]["preemptions"]
+    assert total(collect(setting).page, "num_preemptions_total") == after["now"]["preemptions"]
+
+
+# What installing it moves, and what a crash leaves.
+
+
+def frozen(release: str, *paths: Path) -> set[str]:
+    """Names and versions of every distribution that an environment sees."""
+    code = (
+        "import importlib.metadata as m\n"
+        "print('\\n'.join({f'{d.name}=={d.version}' for d in m.distributions()}))"
+    )
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    done = subprocess.run(
+        [found(release).python, "-c", code],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("release", [NEW, OLD])
+def test_installing_the_recorder_moves_nothing(release: str, recorder: Path) -> None:
+    """One distribution more, and none in another version; an installer would do just that."""
+    before, after = frozen(release), frozen(release, recorder)
+    assert before <= after
+    (added,) = after - before
+    assert added.startswith("preemption-ledger-recorder==")
+    plan = uv("pip", "install", "--dry-run", "--python", found(release).python, RECORDER).stderr
+    moved = [line.split()[:2] for line in plan.splitlines() if line.lstrip().startswith(("+", "-"))]
+    assert [["+", added]] == [[sign, name.partition(" ")[0]] for sign, name in moved]
+
+
+@pytest.fixture(scope="module")
+def crashed(recorder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a server whose engine core was killed in the middle of a drive."""
+    folder = tmp_path_factory.mktemp("crashed")
+    write_workload(workload(), folder / "offered.jsonl", ".jsonl")
+    with server_of(PLAIN, recorder, folder) as server:
+        driving = threading.Thread(target=drive, args=(server, folder, folder / "run"))
+        driving.start()
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline and not busy(server):
+            time.sleep(0.1)
+        server.kill()
+        driving.join(READY_S)
+        assert not driving.is_alive()
+    return folder
+
+
+def busy(server: Server) -> bool:
+    """Whether requests were preempted already and others still run."""
+    with suppress(OSError):
+        page = page_of(server)
+        return total(page, "num_preemptions_total") > 0 and total(page, "num_requests_running") > 0
+    return False
+
+
+def test_a_killed_engine_core_leaves_a_run_that_can_be_read(crashed: Path) -> None:
+    """Rows of every request, errors where the engine was gone, and the events up to the end."""
+    run = read_run(crashed / "run")
+    assert REQUESTS == run.requests.height
+    statuses = set(run.requests["status"])
+    assert "error" in statuses
+    assert statuses <= {"ok", "error", "unsent", "censored"}
+    assert run.events.filter(pl.col("kind") == "preempt").height
+    assert run.manifest["recorder"]["complete"] is False
+    assert run.samples.height
+
+
+def test_a_killed_engine_cores_spool_can_be_packed_on_its_own(
+    crashed: Path, tmp_path: Path
+) -> None:
+    """What it wrote is whole, frame by frame; requests it had in hand are censored."""
+    preempt("collect", "pack", crashed / "spool", "--out", tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run.requests.height
+    assert {"ok", "censored"} >= set(run.requests["status"])
+    assert "censored" in set(run.requests["status"])
+
+
+def test_requests_are_the_ones_the_trace_has() -> None:
+    """The workload of this file: one shape, whatever the release."""
+    offered = workload()
+    assert REQUESTS == len(offered)
+    assert all(isinstance(request, Request) for request in offered.requests)
+    assert len({request.request_id for request in offered.requests}) == REQUESTS
