@@ -69,10 +69,14 @@ def _part_paths(run: Path, name: str, first: int) -> list[Path]:
         found = sorted(e.name for e in folder.iterdir() if not e.name.startswith("."))
     except OSError as exc:
         raise InputError(str(folder), "", f"must be a directory: {exc.strerror}") from exc
-    for number, entry in enumerate(found, first):
-        if not re.fullmatch(r"part-[0-9]{5}\.parquet", entry):
+    numbered = [re.fullmatch(r"part-([0-9]{5})\.parquet", entry) for entry in found]
+    for entry, match in zip(found, numbered, strict=True):
+        if match is None:
             rule = "must hold only parts named part-00000.parquet, part-00001.parquet, …"
             raise InputError(str(folder), "", rule, f"a name of {len(entry)} code points")
+    # Retention says what it deletes before it does: what it was killed over is deleted, too.
+    found = [m[0] for m in numbered if m is not None and int(m[1]) >= first]
+    for number, entry in enumerate(found, first):
         if entry != (expected := f"part-{number:05d}.parquet"):
             rule = f"must hold {expected}: parts are numbered without a gap"
             raise InputError(str(folder), "", rule, entry)

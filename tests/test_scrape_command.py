@@ -184,5 +184,8 @@ def test_devices_are_named_by_nvml() -> None:
     broken = nvml(1)
     broken.nvmlInit = absent
     assert None is device_facts(broken)["driver"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+        assert {None} == set(device_facts(broken).values())
     assert is_here("http://127.0.0.1:8000")
     assert not is_here("http://10.1.2.3:8000")

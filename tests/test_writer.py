@@ -58,6 +58,10 @@ def test_parts_that_retention_deleted_are_no_gap(tmp_path: Path) -> None:
             read_run(path)
         writer.write_manifest(writer.manifest | {"collection": {"first_parts": {"steps": 1}}})
     assert 2 == read_run(path).steps.height
+    # Killed between saying so and deleting.
+    (path / "steps" / "part-00000.parquet").write_bytes(b"old")
+    assert 2 == read_run(path).steps.height
+    (path / "steps" / "part-00000.parquet").unlink()
     (path / "steps" / "part-00001.parquet").unlink()
     writer.write_manifest(writer.manifest | {"collection": {"first_parts": {"steps": 2}}})
     with RunWriter.resume(path) as writer:

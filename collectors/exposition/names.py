@@ -43,11 +43,7 @@ class _Base(NamedTuple):
     own: str
     kind: str  # value, created, info, or other for what is not vLLM's
     known: bool
-
-    @property
-    def rank(self) -> int:
-        """How old the page's own name is, 0 being the newest."""
-        return _RANK.get(_bare(self.own) or "", 0)
+    rank: int = 0  # how old the page's own name is, 0 being the newest
 
 
 def canonical(page: Page) -> Canonical:
@@ -150,14 +146,15 @@ def _base(name: str) -> _Base:
         base = bare.removesuffix(suffix)
         metric = KNOWN.get(known := _ALIASES.get(base, base))
         if base != bare and metric is not None and metric.kind == "histogram":
-            return _Base(known, suffix, name.removesuffix(suffix), "value", known=True)
+            own, rank = name.removesuffix(suffix), _RANK.get(base, 0)
+            return _Base(known, suffix, own, "value", known=True, rank=rank)
     if bare.endswith("_created"):
         base = bare.removesuffix("_created")
         return _Base(_ALIASES.get(base, base), "", name, "created", known=True)
     base = bare.removesuffix("_total")
     known = _ALIASES.get(base, base)
     if known in KNOWN:
-        return _Base(known, "", name, "value", known=True)
+        return _Base(known, "", name, "value", known=True, rank=_RANK.get(base, 0))
     for suffix in _HISTOGRAM_PARTS:  # of a histogram that nobody told us about
         if bare.endswith(suffix):
             base = bare.removesuffix(suffix)

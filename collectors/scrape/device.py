@@ -4,6 +4,7 @@ It is the collector's host that is asked, so the answer counts only for an engin
 A host has devices; how many of them the engine uses is known only where there is one.
 """
 
+import os
 import platform
 from importlib import import_module
 from types import ModuleType
@@ -62,7 +63,9 @@ def _without_nvml() -> dict[str, Any]:
     from pathlib import Path
 
     unknown = {"kind": None, "name": None, "count": None, "driver": None}
-    if any(Path(device).exists() for device in _OTHER_KINDS):
+    # A sidecar sees none of the devices that the engine in the next container uses.
+    beside = "KUBERNETES_SERVICE_HOST" in os.environ
+    if beside or any(Path(device).exists() for device in _OTHER_KINDS):
         return unknown
     name = platform.processor() or platform.machine() or None
     return {**unknown, "kind": "cpu", "name": name, "count": 1}

@@ -103,7 +103,7 @@ class Observer:
             notes.append(f"{count} more {what} found no room here")
         if self.unmatched:
             names = ", ".join(sorted(self.unmatched))[:_MOST_TEXT]
-            notes.append(f"names like vLLM's that no map has, kept in the raw pages: {names}")
+            notes.append(f"names like vLLM's that no table has, kept under their own: {names}")
         return {
             "outcomes": dict(sorted(self.outcomes.items())),
             "problems": dict(sorted(self.problems.items())),

@@ -27,18 +27,9 @@ def read_entry(entry: Entry) -> Reading:
     problems = tuple(problem.kind for problem in page.problems)
     if not page.samples:
         return Reading(replace(entry, outcome=Outcome.UNPARSABLE), None, problems)
-    if not (page.complete or _ends_without_series(body)):
+    if not page.complete:
         return Reading(replace(entry, outcome=Outcome.TRUNCATED), None, problems)
     found = canonical(page)
     if not found.vllm:
         return Reading(replace(entry, outcome=Outcome.NOT_VLLM), None, problems)
     return Reading(replace(entry, outcome=Outcome.OK), found, problems)
-
-
-def _ends_without_series(body: bytes) -> bool:
-    """Whether the last family has no series: so a vLLM's page ends until its first request.
-
-    A page that was cut there is cut at a line's end, and nothing that it has is half of anything.
-    """
-    last = body.rstrip(b"\n").rpartition(b"\n")[2]
-    return body.endswith(b"\n") and last.startswith(b"# TYPE ")
