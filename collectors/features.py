@@ -11,7 +11,7 @@ Pure. All inputs come from elsewhere: of their texts only known words are repeat
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 PIPELINE = "pipeline parallelism keeps several batches in flight, a replay does not"
@@ -58,6 +58,9 @@ _MOVING = {
     "external_prefix_cache_hits": _CONNECTOR,
     "mm_cache_queries": _MULTIMODAL,
 }
+_SLEEPING, _WAITING = "engine_sleep_state", "num_requests_waiting_by_reason"
+_N_SUM, _N_COUNT = "request_params_n_sum", "request_params_n_count"
+_SPEAKING = frozenset({*_MOVING, _SLEEPING, _WAITING, _N_SUM, _N_COUNT})
 # The recorder's words in the header's `features`, and in those of a request.
 FEATURES: Mapping[str, str] = {
     "speculative": _SPECULATIVE,
@@ -110,7 +113,7 @@ Info = Mapping[str, Sequence[Mapping[str, str]]]
 class _Page:
     info: Info
     names: frozenset[str]
-    samples: Sequence[Sample] = field(default=())
+    samples: Sequence[Sample]  # only those of `_SPEAKING`
 
     def total(self, name: str) -> float:
         """Sum over engines, models and labels; what is absent or NaN adds nothing."""
@@ -135,9 +138,10 @@ def not_modelled(
     `header` is the first line of a recorder's spool; `info`, `names` (canonical ones or a page's)
     and `samples` are of a page. Whatever is unknown says nothing.
     """
-    kept = list(samples)
-    found = (_bare(name) for name in (*names, *info, *(sample.name for sample in kept)))
-    page = _Page(info, frozenset(found), kept)
+    every = list(samples)
+    found = {*names, *info, *(sample.name for sample in every)}
+    speaking = [sample for sample in every if sample.name in _SPEAKING]
+    page = _Page(info, frozenset(map(_bare, found)), speaking)
     told = [sentence for tell in _TELLERS for sentence in tell(header or {}, page)]
     return list(dict.fromkeys(told))
 
@@ -204,14 +208,14 @@ def _of_names(_: Mapping[str, Any], page: _Page) -> Iterator[str]:
 
 def _of_values(_: Mapping[str, Any], page: _Page) -> Iterator[str]:
     yield from (sentence for name, sentence in _MOVING.items() if page.total(name) > 0)
-    if page.total("request_params_n_sum") > page.total("request_params_n_count"):
+    if page.total(_N_SUM) > page.total(_N_COUNT):
         yield _SEVERAL
     for sample in page.samples:
         if sample.value is None or not sample.value > 0:
             continue
-        if sample.name == "engine_sleep_state":
+        if sample.name == _SLEEPING:
             yield from () if _label(sample, "sleep_state") in {None, "awake"} else (_SLEEP,)
-        if sample.name == "num_requests_waiting_by_reason":
+        if sample.name == _WAITING:
             yield from (_DEFERRED,) if _label(sample, "reason") == "deferred" else ()
 
 

@@ -3,11 +3,13 @@
 import gzip
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from fault_server import Answer, FaultServer, Writer, fault_server, fixed, hang, send
@@ -15,6 +17,7 @@ from spools import append, header, write_part
 
 from collectors.doctor.spooled import State, spooled
 from preempt.commands.doctor import doctor_command
+from preempt.main import cli
 
 PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 WIDTH = 80
@@ -356,7 +359,32 @@ def test_a_token_is_sent_and_never_shown(server: FaultServer, tmp_path: Path) ->
         assert 0 == result.exit_code
         assert "Authorization: Bearer hunter2" in server.requests[-1]
         assert "hunter2" not in result.output
-        assert bool(options) == (f"--bearer-token-file {tmp_path / 'token'}" in said(result))
+        assert bool(options) == (f"-file {tmp_path / 'token'}" in said(result))
+
+
+@pytest.mark.parametrize("running", [0, 3])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_every_next_step_is_a_command_there_is(
+    server: FaultServer, tmp_path: Path, running: int, recorded: bool
+) -> None:
+    """Options included: whatever is shown to copy is taken by the command line."""
+    token, spool = tmp_path / "a token", tmp_path / "spool"
+    token.write_text("hunter2\n")
+    record(spool, [["X", 0]])
+    server.answer = fixed(small(running=running, tokens=5))
+    options = ["--bearer-token-file", token, *(["--spool", spool] if recorded else [])]
+    steps = " && ".join(facts(server, *options)["next"]).split(" && ")
+    commands = [shlex.split(step) for step in steps if step.startswith("preempt ")]
+    assert 2 <= len(commands)
+    assert recorded == (["preempt", "fidelity", "my-ledger", "my-run"] in commands)
+    for words in commands:
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            _, *words[:] = words
+            found = command.get_command(click.Context(command), words[0])
+            assert found is not None, words[0]
+            command = found
+        assert command.make_context("preempt", words[1:]).params
 
 
 def test_hostile_names_are_escaped_and_cut(server: FaultServer) -> None:

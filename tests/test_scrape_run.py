@@ -48,6 +48,17 @@ def test_a_run_has_samples_pages_and_a_manifest(tmp_path: Path) -> None:
     assert manifest["configuration_sha256"]
 
 
+def test_what_a_page_shows_that_no_replay_models_is_in_the_manifest(tmp_path: Path) -> None:
+    """Without a recorder, too: an empty list says that somebody looked."""
+    lora = b'vllm:lora_requests_info{max_lora="2",running_lora_adapters="a"} 1\n'
+    with_adapter = Fetched(Outcome.OK, 200, "text/plain", page(2) + lora)
+    collect(tmp_path / "plain", [ok(1)])
+    collect(tmp_path / "lora", [ok(1), with_adapter])
+    assert [] == read_run(tmp_path / "plain").manifest["not_modelled"]
+    (found,) = read_run(tmp_path / "lora").manifest["not_modelled"]
+    assert "LoRA" in found
+
+
 def test_everything_a_run_holds_is_private(tmp_path: Path) -> None:
     """Directories are the owner's, and so are files."""
     collect(tmp_path / "run", [ok(1), ok(2), ok(3)], rotation=SMALL)

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 TRACE = ROOT / "fixtures" / "traces" / "azure-2023-conv-head.csv"
 RECORDER = ROOT / "collectors" / "recorder"
 NEW, OLD = "0.32.0", "0.17.1"
-REQUESTS, SPEED = 90, "12"
+REQUESTS, SPEED = 75, "12"
 BLOCKS = 40
 READY_S = 600  # half a minute where nobody else is at work
 CLOCK_US = 2_000  # wall clocks of two processes of one machine, and rounding
@@ -508,7 +508,8 @@ def test_installing_the_recorder_moves_nothing(release: str, recorder: Path) -> 
     assert added.startswith("preemption-ledger-recorder==")
     plan = uv("pip", "install", "--dry-run", "--python", found(release).python, RECORDER).stderr
     moved = [line.split()[:2] for line in plan.splitlines() if line.lstrip().startswith(("+", "-"))]
-    assert [["+", added]] == [[sign, name.partition(" ")[0]] for sign, name in moved]
+    assert ["+", "preemption-ledger-recorder"] == [word.partition("==")[0] for word in moved[0]]
+    assert 1 == len(moved)
 
 
 @pytest.fixture(scope="module")

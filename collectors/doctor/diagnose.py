@@ -233,7 +233,8 @@ def _steps(seen: Seen) -> Iterator[str]:
     if now is not None and not now.preemptions and not now.running:
         yield "# nothing runs: wait for traffic, or offer a workload of your own"
         spool = f" --spool {_spool(seen)}" if active else ""
-        yield f"preempt collect drive workload.jsonl --url {url}{options}{spool} --out my-run"
+        keyed = options.replace(" --bearer-token-file ", " --api-key-file ")
+        yield f"preempt collect drive workload.jsonl --url {url}{keyed}{spool} --out my-run"
     else:
         spool = f" --spool {_spool(seen)}" if active else ""
         yield f"preempt collect metrics --url {url}{options}{spool} --duration 10m --out my-run"

@@ -10,6 +10,7 @@ from typing import Any
 
 from collectors.exposition.names import KNOWN, not_found
 from collectors.exposition.samples import Canonical
+from collectors.features import not_modelled
 from collectors.scrape.entry import Entry
 from collectors.scrape.facts import Identity, cache_facts, identity_of
 from collectors.scrape.reading import Reading
@@ -37,6 +38,7 @@ class Observer:
         self.now: dict[str, float | None] = {}
         self.last_us = 0
         self._cache_labels: object = None
+        self._latest: Canonical | None = None
 
     @classmethod
     def resumed(cls, manifest: Mapping[str, Any], interval_us: int) -> "Observer":
@@ -94,6 +96,11 @@ class Observer:
         filled["counter_resets"] = list(self.watch.resets)
         filled["clocks"] = {**manifest["clocks"], "scrape": CLOCK}
         filled["drain_end_us"] = max(self.last_us, manifest["drain_end_us"] or 0)
+        if self._latest is not None:
+            page = self._latest
+            seen = not_modelled(None, page.info, page.names.values(), page.samples)
+            known_already = manifest.get("not_modelled") or ()
+            filled["not_modelled"] = list(dict.fromkeys([*known_already, *seen]))
         filled["collection"] = {**(manifest.get("collection") or {}), **self._collection()}
         return filled
 
@@ -126,6 +133,7 @@ class Observer:
         found = reading.canonical
         if found is None:
             return None
+        self._latest = found
         self.names.update(found.names)
         if len(self.unmatched) < MOST_LISTED:
             self.unmatched.update(found.unmatched)
