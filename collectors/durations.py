@@ -37,12 +37,15 @@ def duration_us(text: str, field: str, place: str = "", minimum_us: int = 1) -> 
     return int(exact)
 
 
-def size_bytes(text: str, field: str, place: str = "") -> int:
-    """Bytes of `1048576`, `64KiB`, `64MiB` or `2GiB`, at least 1."""
+def size_bytes(text: str, field: str, place: str = "", most_bytes: int | None = None) -> int:
+    """Bytes of `1048576`, `64KiB`, `64MiB` or `2GiB`, at least 1 and at most `most_bytes`."""
     match = _SIZE.fullmatch(text)
     if not match or not (size := int(match[1]) * _SIZES[match[2]]):
         rule = "must be a size of at least 1 byte, e.g. 64MiB or 2GiB"
         raise InputError(place or "options", field, rule, f"{len(text)} characters")
+    if most_bytes is not None and size > most_bytes:
+        rule = f"must be at most {most_bytes} bytes"
+        raise InputError(place or "options", field, rule, str(size))
     return size
 
 

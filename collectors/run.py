@@ -191,7 +191,8 @@ def _on_engine(run: Run, offered: Workload, engine: int | None) -> Workload:
     """What of the offered workload reached this engine."""
     if engine is None:
         return offered
-    ids = set(run.requests.filter(pl.col("engine") == engine)["request_id"])
+    # A driver alone does not know which engine served a request: then there is only one.
+    ids = set(run.requests.filter(pl.col("engine").fill_null(engine) == engine)["request_id"])
     return replace(offered, requests=tuple(r for r in offered.requests if r.request_id in ids))
 
 

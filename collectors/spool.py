@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from collectors.frames import read_frames
-from replay.errors import InputError, describe
+from replay.errors import InputError, Oversized, describe
 from replay.strict import MAX_SAFE_INTEGER, check_schema, parse_json, table
 
 SCHEMA = "preemption-spool/1"
@@ -179,7 +179,7 @@ Record: TypeAlias = (
 
 @dataclass(frozen=True)
 class Frame:
-    """Records of one whole frame, and the byte after it; kinds nobody knows are only counted."""
+    """Records of one whole frame, and the byte after it; `unknown` counts what is not in them."""
 
     part: Part
     end: int
@@ -225,9 +225,25 @@ def read_part(part: Part, start: int = 0) -> Iterator[Frame]:
             record = _record(value, widths, place, line)
             if record is None:
                 unknown["records"] += 1
+            elif type(record) is Request:
+                records.append(_safe(record, unknown))
             else:
                 records.append(record)
         yield Frame(part, end, header, records, unknown)
+
+
+def _safe(request: Request, unknown: Counter[str]) -> Request:
+    """The request without numbers of its client's that no reader of JSON keeps exactly."""
+    lost: dict[str, Any] = {}
+    if not _count_or_null(request.max_tokens):
+        lost["max_tokens"] = None
+    priority: Any = request.priority  # what is too long to convert is no int
+    if priority is not None and not (type(priority) is int and abs(priority) <= MAX_SAFE_INTEGER):
+        lost["priority"] = None
+    if not lost:
+        return request
+    unknown["unsafe_numbers"] += len(lost)
+    return request._replace(**lost)
 
 
 def read_header(part: Part) -> Header | None:
@@ -368,7 +384,7 @@ _COUNT = _Rule(_count, "must be an integer >= 0")
 _COUNT_OR_NULL = _Rule(_count_or_null, f"{_COUNT.text} or null")
 _POSITIVE = _Rule(lambda v: _count(v) and v >= 1, "must be an integer >= 1")
 _NS = _Rule(_nanoseconds, "must be nanoseconds, an integer >= 0")
-_PRIORITY = _Rule(lambda v: type(v) is int and abs(v) <= MAX_SAFE_INTEGER, "must be an integer")
+_INTEGER = _Rule(lambda v: type(v) in (int, Oversized), "must be an integer")
 _TEXT = _Rule(lambda v: type(v) is str, "must be a string")
 _STATUS = _Rule(lambda v: v in ENDED, f"must be one of {', '.join(ENDED)}")
 _REASON = _Rule(_reason, f"must be null or at most {_MOST_TEXT} printable code points")
@@ -379,7 +395,7 @@ _EVENT = (_COUNT, _COUNT, _NS, _COUNT)
 _KINDS: Mapping[str, tuple[Any, tuple[_Rule, ...]]] = {
     "R": (
         Request,
-        (_COUNT, _TEXT, _or_null(_NS), _POSITIVE, _COUNT_OR_NULL, _or_null(_PRIORITY), _PREFIX),
+        (_COUNT, _TEXT, _or_null(_NS), _POSITIVE, *[_or_null(_INTEGER)] * 2, _PREFIX),
     ),
     "A": (Arrive, _EVENT),
     "D": (Admit, (*_EVENT, _COUNT_OR_NULL)),

@@ -53,6 +53,8 @@ class RunWriter:
     def create(cls, path: Path, manifest: dict[str, Any]) -> Self:
         """Make a new run that holds nothing but its manifest; `path` must not exist."""
         check_manifest(manifest, str(path / "manifest.json"))
+        if path.exists():
+            raise OutputExists(f"{path}: exists; choose another path")
         with new_directory(path, force=False, owned=()) as temporary:
             (temporary / "manifest.json").write_text(_text(manifest), encoding="utf-8")
             (temporary / "manifest.json").chmod(0o600)
@@ -64,6 +66,8 @@ class RunWriter:
     @classmethod
     def resume(cls, path: Path) -> Self:
         """Go on with a run; what a killed writer left half written is removed."""
+        if path.exists() and not (path / "manifest.json").exists():
+            raise OutputExists(f"{path}: exists and is no run; choose another path")
         manifest = read_manifest(path / "manifest.json")
         writer = cls(path, manifest, _locked(path, path))
         for folder in (path, *(path / name for name in DIRECTORIES.values())):

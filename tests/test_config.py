@@ -430,7 +430,7 @@ def test_timing_and_tick_us_exclude_each_other() -> None:
 # Round trip and hash
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables=valid_tables())
 def test_the_written_file_reads_back_equal(tables: dict[str, Any]) -> None:
     """With every default in it, and the same hash."""

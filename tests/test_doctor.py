@@ -170,7 +170,7 @@ def test_absent_unknown_and_needed_metrics_are_three_things(server: FaultServer)
     server.answer = fixed(page)
     result = doctor(server)
     assert 0 == result.exit_code
-    assert "1 unknown, kept in raw pages only: vllm:from_tomorrow" in said(result)
+    assert "1 unknown, kept under their own names: vllm:from_tomorrow" in said(result)
     assert "of this release not there (yet): " in said(result)
     found = facts(server)["metrics"]
     assert ["vllm:from_tomorrow"] == found["unmatched"]
@@ -492,7 +492,7 @@ def test_a_spool_of_another_engine_is_not_taken_for_this_ones(
     result = doctor(server, "--spool", tmp_path)
     assert 1 == result.exit_code
     assert words in said(result)
-    assert "pip install preemption-ledger-recorder" in result.stdout
+    assert "pip install ./collectors/recorder" in result.stdout
 
 
 def test_an_engine_that_began_before_the_server_is_another_one(

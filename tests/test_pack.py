@@ -329,6 +329,14 @@ def test_a_wall_clock_that_is_set_moves_nothing(tmp_path: Path) -> None:
     assert "set by +3600.000 s at or before 10000000 us" in note
 
 
+def test_a_wall_clock_set_back_before_the_run_moves_nothing_either() -> None:
+    """Once the run has begun, only the monotonic clock says when."""
+    clock = Clock(10**12, 10**12, 0)
+    clock.pair(10**12 - 3600 * 10**9, 10 * 10**9)
+    assert 10_000_000 == clock.us(10 * 10**9)
+    assert 1 == len(clock.steps)
+
+
 def test_clocks_read_a_little_apart_are_no_step() -> None:
     """A busy machine reads the second clock late; a step before the run places the run."""
     clock = Clock(10**12, 10**12, 0)
@@ -697,9 +705,7 @@ cuts = st.lists(
 )
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(cuts, st.integers(1, 200))
 def test_any_split_gives_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory,

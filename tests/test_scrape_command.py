@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,30 @@ def test_a_collection_for_a_time_ends_by_itself(tmp_path: Path) -> None:
     assert summary["outcomes"] == {"ok": summary["scrapes"]}
     assert 2 <= summary["scrapes"] <= 8
     assert summary["scrapes"] == read_run(tmp_path / "run").manifest["scrapes"]
+
+
+def test_where_nothing_was_ever_collected_the_exit_code_says_so(tmp_path: Path) -> None:
+    """The first failure is told at once, not after the whole duration."""
+    with fault_server() as server:
+        url = server.url
+    arguments = ("--interval", "50ms", "--duration", "200ms")
+    process = preempt("metrics", "--url", url, "--out", tmp_path / "run", *arguments)
+    _, errors = process.communicate(timeout=60)
+    assert 1 == process.returncode
+    assert "the first scrape gave no samples (refused); trying on" == errors.splitlines()[0]
+
+
+def test_a_finished_run_of_another_command_is_left_alone(tmp_path: Path) -> None:
+    """Scrapes of now have no place in a drive of yesterday."""
+    shutil.copytree(ROOT / "fixtures" / "runs" / "base-1", tmp_path / "run")
+    before = (tmp_path / "run" / "manifest.json").read_bytes()
+    with fault_server() as server:
+        arguments = ("--interval", "50ms", "--duration", "200ms")
+        process = preempt("metrics", "--url", server.url, "--out", tmp_path / "run", *arguments)
+        _, errors = process.communicate(timeout=60)
+    assert 2 == process.returncode
+    assert "is a run that no collector of metrics made" in errors
+    assert before == (tmp_path / "run" / "manifest.json").read_bytes()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -154,6 +179,8 @@ def test_sizes_and_moments() -> None:
     for text in ("2026-11-30T06:00:00", "x"):
         with pytest.raises(InputError, match="until must be a moment with its zone"):
             moment_ns(text, "until")
+    with pytest.raises(InputError, match="--most-page must be at most 10485760 bytes"):
+        size_bytes("11MiB", "--most-page", most_bytes=10 * 2**20)
     for text in ("0", "1KB", "-1", ""):
         with pytest.raises(InputError, match="size must be a size"):
             size_bytes(text, "size")

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import socket
+import ssl
 from pathlib import Path
 
 import fault_server as faults
@@ -141,6 +142,27 @@ def test_the_engine_is_asked_who_it_is() -> None:
         assert Probed() == asyncio.run(ask(server.url))
 
 
+def test_a_question_that_hangs_costs_its_own_answer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release is known although /v1/models never answers, long before a scrape's deadline."""
+    monkeypatch.setattr("collectors.scrape.probe._DEADLINE_S", 0.2)
+
+    async def ask() -> Probed:
+        async with Fetcher(urls_of("http://127.0.0.1:1"), Credentials(), 60_000_000) as fetcher:
+
+            async def get(url: str, most_bytes: int) -> Fetched:
+                del most_bytes
+                if url.endswith("/version"):
+                    return Fetched(Outcome.OK, 200, None, b'{"version": "0.32.0"}')
+                await asyncio.sleep(3600)
+                raise AssertionError
+
+            monkeypatch.setattr(fetcher, "get", get)
+            async with asyncio.timeout(10):
+                return await probe(fetcher)
+
+    assert Probed("0.32.0") == asyncio.run(ask())
+
+
 def test_a_token_is_read_again_for_every_scrape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +224,38 @@ def test_files_for_tls_are_checked_at_the_start(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=r"ca\.pem: "):
             credentials.tls()
+
+
+def test_a_replaced_certificate_is_read_at_the_next_scrape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half replaced files wait; what has not changed is not read again."""
+    cert, read = tmp_path / "cert.pem", []
+    cert.write_text("old")
+
+    def tls(credentials: Credentials) -> ssl.SSLContext:
+        assert credentials.cert_file is not None
+        text = credentials.cert_file.read_text()
+        if text == "half":
+            raise InputError(str(cert), "", "must hold a client certificate")
+        read.append(text)
+        return ssl.create_default_context()
+
+    monkeypatch.setattr(Credentials, "tls", tls)
+
+    async def run(url: str) -> list[Outcome]:
+        outcomes = []
+        async with Fetcher(urls_of(url), Credentials(cert_file=cert), 1_000_000) as fetcher:
+            for text in (None, "half", "newer", None):
+                if text:
+                    cert.write_text(text)
+                outcomes.append((await fetcher.page()).outcome)
+        return outcomes
+
+    with fault_server() as server:
+        outcomes = asyncio.run(run(server.url.replace("http:", "https:")))
+    assert ["old", "newer"] == read
+    assert [Outcome.TLS] * 4 == outcomes
 
 
 def test_faults_are_not_counted_as_pages() -> None:

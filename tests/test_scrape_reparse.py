@@ -1,5 +1,6 @@
 """Reading the pages again: samples are replaced by what today's parser says, or stay."""
 
+import errno
 import gzip
 import json
 import shutil
@@ -11,6 +12,8 @@ from fault_server import page
 from scrape_tools import SMALL, FakeClock, collect, ok
 
 from collectors.run import read_run
+from collectors.scrape.entry import Entry
+from collectors.scrape.journal import Journal
 from collectors.scrape.loop import Collector
 from collectors.scrape.outcome import Fetched, Outcome
 from collectors.scrape.reparse import reparse
@@ -106,6 +109,48 @@ def test_what_a_killed_reparse_left_is_finished(
     reparse(tmp_path / "run", 0)
     assert before.equals(read_run(tmp_path / "run").samples)
     assert [".lock"] == [p.name for p in (tmp_path / "run").iterdir() if p.name.startswith(".")]
+
+
+def test_what_was_lost_stays_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Troubles of the disk, their gaps and the numbers of scrapes are as they were, twice."""
+    append, calls, clock = Journal.append, [0], FakeClock()
+
+    def appended(journal: Journal, entry: Entry) -> int:
+        calls[0] += 1
+        if 2 < calls[0] < 300 or calls[0] > 420:
+            raise OSError(errno.ENOSPC, "no space")
+        return append(journal, entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", appended)
+        patch.setattr("collectors.scrape.backlog.MOST_BYTES", 2**16)
+        collect(tmp_path / "run", [ok(k) for k in range(400)], clock)
+    before = read_run(tmp_path / "run").manifest
+    lost = before["collection"]["problems"]["not_written"]
+    for _ in range(2):
+        done = reparse(tmp_path / "run", 0)
+        after = read_run(tmp_path / "run").manifest
+        assert 400 - lost == done.pages == done.with_samples == after["scrapes"]
+        assert before["gaps"] == after["gaps"]
+        assert before["collection"]["problems"] == after["collection"]["problems"]
+        assert {"not_kept": lost, "ok": 400 - lost} == after["collection"]["outcomes"]
+    collect(tmp_path / "run", [ok(400), ok(401)], clock)
+    scrapes = read_run(tmp_path / "run").samples["scrape"].unique().sort().to_list()
+    assert 402 - lost == len(scrapes)
+    assert [400, 401] == scrapes[-2:]
+
+
+def test_numbers_follow_the_last_page_where_a_manifest_counts_too_few(tmp_path: Path) -> None:
+    """So reparse left them once; no number is given twice."""
+    clock = FakeClock()
+    collect(tmp_path / "run", [ok(k) for k in range(5)], clock, rotation=SMALL)
+    with RunWriter.resume(tmp_path / "run") as writer:
+        collection = {**writer.manifest["collection"], "outcomes": {"ok": 3}}
+        writer.write_manifest({**writer.manifest, "collection": collection})
+    collect(tmp_path / "run", [ok(5)], clock)
+    run = read_run(tmp_path / "run")
+    assert list(range(6)) == run.samples["scrape"].unique(maintain_order=True).to_list()
+    assert {"not_kept": 2, "ok": 4} == run.manifest["collection"]["outcomes"]
 
 
 def test_samples_without_pages_are_kept(tmp_path: Path) -> None:

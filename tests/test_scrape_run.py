@@ -1,20 +1,27 @@
 """A collector over hours that pass at once: restarts, other configurations, disks, clocks."""
 
+import asyncio
 import errno
 import json
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fault_server import page
-from scrape_tools import SMALL, FakeClock, collect, ok
-from spools import MONOTONIC_NS, header, ns, write_spool
+from scrape_tools import SMALL, FakeClock, Now, collect, ok
+from spools import MONOTONIC_NS, append, header, ns, write_spool
 
 from collectors.run import Run, read_run
+from collectors.scrape import loop
 from collectors.scrape.journal import Journal
+from collectors.scrape.loop import Collector, Settings
 from collectors.scrape.outcome import Fetched, Outcome
+from collectors.scrape.probe import Probed
 from collectors.scrape.retention import Retention
-from collectors.scrape.run import Rotation
+from collectors.scrape.run import Rotation, ScrapeRun
+from collectors.writer import RunWriter
 from replay.errors import OutputExists
 
 REFUSED = Fetched(Outcome.REFUSED)
@@ -187,6 +194,112 @@ def test_two_collectors_do_not_share_a_run(tmp_path: Path) -> None:
     assert [1, 2, 3] == values(read_run(tmp_path / "run"))
 
 
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(loop, "read_entry"), (Journal, "append"), (RunWriter, "create"), (ScrapeRun, "rotate")],
+)
+def test_nothing_slow_runs_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str
+) -> None:
+    """A huge page or a slow disk of one target is no other target's delay."""
+    slow: Callable[..., object] = getattr(where, name)
+    threads = set()
+
+    def elsewhere(*args: object) -> object:
+        threads.add(threading.get_ident())
+        return slow(*args)
+
+    monkeypatch.setattr(where, name, elsewhere)
+    collect(tmp_path / "run", [ok(1), ok(2), ok(3)], rotation=SMALL)
+    assert [1, 2, 3] == values(read_run(tmp_path / "run"))
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 3600.0])
+def test_an_engine_that_does_not_say_who_it_is_delays_no_scrape(
+    tmp_path: Path, seconds: float
+) -> None:
+    """Its answer counts when it comes; until then, and where it never does, it is unknown."""
+    clock, answers = FakeClock(), [ok(k) for k in range(5)]
+    told: list[asyncio.Future[None]] = []
+
+    async def once() -> None:
+        stop = asyncio.Event()
+
+        async def fetch() -> Fetched:
+            if len(answers) == 1:
+                stop.set()
+                if seconds < 1:
+                    async with asyncio.timeout(10):
+                        await asyncio.gather(*told)
+            return answers.pop(0)
+
+        async def ask() -> Probed:
+            told.append(asyncio.ensure_future(asyncio.sleep(seconds)))
+            await told[-1]
+            return Probed("0.32.0")
+
+        settings = Settings(out=tmp_path / "run")
+        async with asyncio.timeout(30):
+            await Collector(settings, fetch, ask, clock, Now()).run(stop)
+
+    asyncio.run(once())
+    run = read_run(tmp_path / "run")
+    assert list(range(5)) == values(run)
+    assert [] == run.manifest["gaps"]
+    assert ("0.32.0" if seconds < 1 else None) == run.manifest["engine"]["version"]
+    assert 1 == len(told)
+
+
+def test_scrapes_that_no_run_could_be_made_for_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those without room as they go, the others at the end; a later run tells of the first."""
+    create, refused = RunWriter.create, [True]
+
+    def created(path: Path, manifest: dict[str, object]) -> RunWriter:
+        if refused[0]:
+            raise OSError(errno.ENOSPC, "no space")
+        return create(path, manifest)
+
+    def allowed() -> Fetched:
+        refused[0] = False
+        return ok(99)
+
+    monkeypatch.setattr(RunWriter, "create", created)
+    monkeypatch.setattr("collectors.scrape.backlog.MOST_BYTES", 2**16)
+    never = collect(tmp_path / "never", [ok(k) for k in range(99)])
+    assert 99 == never.counters.tally.not_written
+    late = collect(tmp_path / "late", [*(ok(k) for k in range(99)), allowed])
+    run = read_run(tmp_path / "late")
+    lost = late.counters.tally.not_written
+    assert 0 < lost == 100 - len(values(run))
+    assert lost == run.manifest["collection"]["problems"]["not_written"]
+
+
+def test_a_run_of_as_many_parts_as_it_can_hold_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before a number has no room in a part's name; a later start goes on with the last."""
+    monkeypatch.setattr("collectors.scrape.loop._MOST_PARTS", 3)
+    clock = FakeClock()
+    collect(tmp_path / "run", [ok(k) for k in range(8)], clock, rotation=SMALL)
+    collect(tmp_path / "run", [ok(8)], clock, rotation=SMALL)
+    first, second = read_run(tmp_path / "run"), read_run(tmp_path / "run-2")
+    assert list(range(9)) == [*values(first), *values(second)]
+    assert 3 == len(list((tmp_path / "run" / "samples").iterdir()))
+    assert any("no more parts" in note for note in first.manifest["collection"]["notes"])
+
+
+def test_pages_are_counted_in_bytes(tmp_path: Path) -> None:
+    """A character of another script is more than one."""
+    body = page(1) + "# Zähler\n".encode()
+    collector = collect(tmp_path / "run", [Fetched(Outcome.OK, 200, "text/plain", body)])
+    assert len(body) == collector.counters.page_bytes
+    assert len(body) == read_run(tmp_path / "run").manifest["collection"]["page_bytes"]
+
+
 def test_a_full_disk_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scrapes wait for room, and are written when there is some; the trouble is counted."""
     append, full = Journal.append, [False]
@@ -320,6 +433,57 @@ def test_a_spool_is_packed_into_the_run(tmp_path: Path) -> None:
     assert {"ok": 3} == run.manifest["collection"]["outcomes"]
     assert [0] == run.manifest["recorder"]["engines"]
     assert "fcfs" == run.manifest["scheduler"]["scheduling_policy"]
+
+
+def test_a_request_that_is_open_when_collecting_ends_is_packed_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """Nothing is censored because somebody stopped looking; what is packed is deleted."""
+    clock, spool = FakeClock(), tmp_path / "spool"
+    cache = {"block_size": 16, "num_gpu_blocks": 64, "enable_prefix_caching": False}
+    told = header(unix_ns=clock.unix_ns(), monotonic_ns=MONOTONIC_NS, model="tiny", cache=cache)
+    records = [
+        ["R", 0, "a", clock.unix_ns() + 500_000, 40, 2, 2**60, None],
+        ["A", 0, 0, ns(500), 0],
+        ["D", 1, 0, ns(500), 0, 0],
+        ["S", 0, ns(600), 40, 40, 0, 40, 45, 1, 0],
+    ]
+    write_spool(spool, told, records, [(2, True)])
+    collect(tmp_path / "run", [ok(1), ok(2)], clock, spool=spool)
+    assert 0 == read_run(tmp_path / "run").requests.height
+    (last,) = spool.iterdir()
+    assert last.name.endswith("-00001.spool.jsonl.gz")
+    ended = ["F", 2, 0, ns(700), 0, 2, 0, "ok", "length", ns(600), ns(700), 7000, 0]
+    append(last, [[ended, ["E", ns(800)]]])
+    collect(tmp_path / "run", [ok(3)], clock, spool=spool)
+    run = read_run(tmp_path / "run")
+    assert [("a", "ok", None)] == run.requests.select("request_id", "status", "priority").rows()
+    assert ["arrive", "admit", "finish"] == run.events["kind"].to_list()
+    assert [] == list(spool.iterdir())
+    assert run.manifest["recorder"]["complete"]
+
+
+def test_an_engine_with_other_flags_is_another_run_though_its_page_is_the_same(
+    tmp_path: Path,
+) -> None:
+    """Only the recorder knows; the old run says that it ends there."""
+    clock, spool = FakeClock(), tmp_path / "spool"
+    cache = {"block_size": 16, "num_gpu_blocks": 64, "enable_prefix_caching": False}
+    first = header(unix_ns=clock.unix_ns(), monotonic_ns=MONOTONIC_NS, model="tiny", cache=cache)
+    write_spool(spool, first, [["E", ns(100)]])
+    collect(tmp_path / "run", [ok(1), ok(2)], clock, spool=spool)
+    other = first | {
+        "pid": 8,
+        "unix_ns": clock.unix_ns(),
+        "scheduler": {"scheduling_policy": "priority"},
+    }
+    write_spool(spool, other, [["S", 0, ns(600), 40, 40, 0, 40, 45, 1, 0]])
+    collect(tmp_path / "run", [ok(3), ok(4), ok(5)], clock, rotation=SMALL, spool=spool)
+    policies = [
+        read_run(tmp_path / name).manifest["scheduler"]["scheduling_policy"]
+        for name in ("run", "run-2")
+    ]
+    assert ["fcfs", "priority"] == policies
 
 
 def test_a_spool_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:

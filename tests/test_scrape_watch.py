@@ -72,6 +72,17 @@ def test_scrapes_left_out_are_a_gap_without_failures() -> None:
     ]
 
 
+@pytest.mark.parametrize(("told", "reasons"), [(False, ["not_kept: 2"]), (True, [])])
+def test_scrapes_that_nothing_is_left_of_were_not_late(told: bool, reasons: list[str]) -> None:
+    """They are a gap of their own, unless another one names them already."""
+    watch = Watch(SECOND_US)
+    watch.see(moment(0), Counts({}))
+    watch.missed(2, told=told)
+    watch.see(moment(3), Counts({}))
+    watch.see(moment(4), Counts({}))
+    assert reasons == [gap["reason"] for gap in watch.gaps]
+
+
 def test_a_time_without_a_collector_is_told_from_a_slow_one() -> None:
     """The next start has another session."""
     watch = Watch(SECOND_US)
@@ -126,6 +137,16 @@ def test_a_process_that_comes_back_was_never_gone() -> None:
     watch = watched([0, 5, 0, 5], started=[10.0, 20.0, 10.0, 20.0])
     assert watch.workers.since is not None
     assert [] == watch.resets
+
+
+def test_a_restart_on_a_clock_that_was_set_back_is_one_worker() -> None:
+    """Its process begins before the one it follows, and that one never comes back."""
+    watch = watched([7, 9, 2, 3, 4], started=[50.0, 50.0, 20.0, 20.0, 20.0])
+    assert None is watch.workers.since
+    assert [(2, 9, 2)] == falls(watch)
+    later = watched([7, 9, 2, 10, 4], started=[50.0, 50.0, 20.0, 50.0, 20.0])
+    assert later.workers.since is not None
+    assert [] == later.resets
 
 
 def test_births_of_counters_tell_workers_apart_too() -> None:

@@ -133,7 +133,7 @@ def test_yaml_is_refused_with_the_way_out(tmp_path: Path) -> None:
     ("url", "name"),
     [
         ("http://10.0.0.1:8000", "10.0.0.1_8000"),
-        ("https://10.0.0.1", "10.0.0.1_443"),
+        ("https://10.0.0.1", "10.0.0.1_443_https"),
         ("http://10.0.0.1/metrics", "10.0.0.1_80"),
         ("http://[::1]:1", f"v6-{1:032x}_1"),
     ],

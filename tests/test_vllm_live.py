@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -85,6 +85,8 @@ class Collected:
     observed: Path
     doctors: list[dict[str, Any]] = field(default_factory=list)
     second: Path | None = None
+    watched: Path | None = None
+    last_page: str = ""
 
     @property
     def read(self) -> Run:
@@ -187,7 +189,9 @@ def collect(recorder: Path, tmp_path_factory: pytest.TempPathFactory) -> Collect
             result.page = page_of(server)
             result.doctors.append(json.loads(preempt(*look, "--watch", 0.1).stdout))
             if setting == PLAIN:
-                result.second = drive(server, folder, folder / "second", "candidate", 1)
+                with watching(server, folder / "watched") as result.watched:
+                    result.second = drive(server, folder, folder / "second", "candidate", 1)
+                result.last_page = page_of(server)
         preempt("collect", "pack", result.spool, "--out", result.observed)
         return result
 
@@ -202,6 +206,29 @@ def drive(server: Server, folder: Path, out: Path, side: str = "baseline", order
         "collect", "drive", folder / "offered.jsonl", "--url", server.url, "--out", out, *options
     )
     return out
+
+
+def scraped_bytes(run: Path) -> int:
+    """Bytes of all pages a collector has written so far."""
+    return sum(path.stat().st_size for path in (run / "pages").glob("journal-*"))
+
+
+@contextmanager
+def watching(server: Server, out: Path) -> Iterator[Path]:
+    """A collector of metrics alone beside the drive, ended as a service manager ends it."""
+    command = ("collect", "metrics", "--url", server.url, "--out", out, "--interval", "250ms")
+    collector = subprocess.Popen(
+        [*pinned(), sys.executable, "-m", "preempt", *map(str, command), "--quiet"], cwd=ROOT
+    )
+    try:
+        yield out
+    finally:
+        for _ in range(2):  # the second of them began after the last request had ended
+            before, deadline = scraped_bytes(out), time.monotonic() + 30
+            while scraped_bytes(out) == before and time.monotonic() < deadline:
+                time.sleep(0.05)
+        collector.terminate()
+        assert 0 == collector.wait(timeout=60)
 
 
 def page_of(server: Server) -> str:
@@ -254,6 +281,23 @@ def test_preempt_events_are_what_the_engines_own_counter_counts(
     scraped = run.samples.filter(pl.col("name") == "num_preemptions").sort("scrape")
     assert events == scraped["value"].max()
     assert events == run.manifest["preemptions"]
+
+
+def test_a_collector_of_metrics_alone_sees_what_the_engine_counted(collect: Collect) -> None:
+    """From outside, no scrape failing; without a recorder there are no events."""
+    found = collect(PLAIN)
+    assert found.watched is not None
+    run = read_run(found.watched)
+    assert {"ok"} == set(run.manifest["collection"]["outcomes"])
+    assert [] == run.manifest["gaps"]
+    for name in ("num_preemptions", "generation_tokens"):
+        scraped = run.samples.filter(pl.col("name") == name)["value"]
+        assert total(found.last_page, f"{name}_total") == scraped.max(), name
+    assert (NEW, BLOCKS) == (
+        run.manifest["engine"]["version"],
+        run.manifest["cache"]["num_gpu_blocks"],
+    )
+    assert 0 == run.events.height
 
 
 @every_setting

@@ -132,7 +132,7 @@ def contracts(draw: st.DrawFn) -> tuple[Workload, Config]:
 
 
 @given(contracts())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_the_scheduler_and_the_oracle_s_own_agree_on_every_column(
     contract: tuple[Workload, Config],
 ) -> None:
@@ -146,7 +146,7 @@ def test_the_scheduler_and_the_oracle_s_own_agree_on_every_column(
 
 
 @given(contracts())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_compiled_and_interpreted_write_the_same_rows_however_little_room_there_is(
     contract: tuple[Workload, Config],
 ) -> None:
@@ -158,7 +158,7 @@ def test_compiled_and_interpreted_write_the_same_rows_however_little_room_there_
 
 
 @given(contracts())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_without_a_ledger_the_marks_of_every_request_are_the_ledger_s(
     contract: tuple[Workload, Config],
 ) -> None:

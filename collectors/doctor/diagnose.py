@@ -124,7 +124,7 @@ def _of_metrics(seen: Seen) -> Iterator[Finding]:
     yield Finding(Level.OK, "metrics", f"{len(seen.recognised)} recognised")
     if page.unmatched:
         names = listed(sorted(page.unmatched))
-        text = f"{len(page.unmatched)} unknown, kept in raw pages only: {names}"
+        text = f"{len(page.unmatched)} unknown, kept under their own names: {names}"
         yield Finding(Level.NOTE, "metrics", text)
     missing = seen.missing
     if missing:
@@ -227,8 +227,8 @@ def _steps(seen: Seen) -> Iterator[str]:
     url, options = shlex.quote(seen.looked.url), "".join(f" {o}" for o in seen.asked.options)
     now, active = seen.now, seen.header is not None
     if not active:
-        yield "# in vLLM's own environment: install the recorder, then restart vLLM with it"
-        yield "pip install preemption-ledger-recorder"
+        yield "# the recorder, from a checkout into vLLM's environment; then restart vLLM"
+        yield "pip install ./collectors/recorder"
         yield f"export PREEMPTION_LEDGER_SPOOL={_spool(seen) or '/var/spool/preemption'}"
     if now is not None and not now.preemptions and not now.running:
         yield "# nothing runs: wait for traffic, or offer a workload of your own"

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from collectors.scrape.clock import Clock
-from collectors.scrape.entry import Entry, page_text
+from collectors.scrape.entry import fetched_entry
 from collectors.scrape.fetch import Fetcher
 from collectors.scrape.outcome import Outcome
 from collectors.scrape.probe import Probed, probe
@@ -42,16 +42,5 @@ async def look(
 async def _page(fetcher: Fetcher, clock: Clock, number: int) -> Reading:
     unix_ns, began_ns = clock.unix_ns(), clock.monotonic_ns()
     answer = await fetcher.page()
-    entry = Entry(
-        scrape=number,
-        time_us=0,
-        unix_ns=unix_ns,
-        monotonic_ns=began_ns,
-        duration_us=(clock.monotonic_ns() - began_ns) // 1000,
-        session=0,
-        outcome=answer.outcome,
-        status=answer.status,
-        content_type=answer.content_type,
-        page=None if answer.body is None else page_text(answer.body),
-    )
-    return read_entry(entry)
+    duration_us = (clock.monotonic_ns() - began_ns) // 1000
+    return read_entry(fetched_entry(answer, unix_ns, began_ns, duration_us, scrape=number))

@@ -255,12 +255,11 @@ async def _send_all(
             finally:
                 ended.set()
                 showing.cancel()
-                if scraping is not None:
-                    await scraping
+                lost = 0 if scraping is None else await scraping
     lag_us = driver.counters.loop_lag_us
     # After the last scrape, which shows the counters as the last request left them.
     drain_end_us = max(0, driver.now_us())
-    journal.close(End(driver.send_end_us, drain_end_us, lag_us, stop.why))
+    journal.close(End(driver.send_end_us, drain_end_us, lag_us, stop.why, lost))
     return stop.why
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -41,12 +41,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class End:
-    """How it ended; lag is how long the event loop kept others waiting at worst."""
+    """How it ended; lag is how long the event loop kept others waiting at worst.
+
+    `scrapes_lost` are pages that the disk did not take.
+    """
 
     send_end_us: int | None
     drain_end_us: int
     loop_lag_us: int
     stopped: str | None
+    scrapes_lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Journal:
         if self._file.closed:
             return
         if end is not None:
-            self._lines.put(["E", end.send_end_us, end.drain_end_us, end.loop_lag_us, end.stopped])
+            self._lines.put(["E", *astuple(end)])
         self._lines.put(None)
         self._thread.join()
         if self.failed is None:
@@ -130,8 +134,8 @@ def read_journal(run: Path, requests: int) -> Found:
                 case ["D", int(index), *rest]:
                     seen[index] = Seen(**dict(zip(_SEEN, rest, strict=True)))
                     last_us = max(last_us, seen[index].last_us or 0)
-                case ["E", sends, int(drain), int(lag), stopped]:
-                    end = End(sends, drain, lag, stopped)
+                case ["E", sends, int(drain), int(lag), stopped, int(lost)]:
+                    end = End(sends, drain, lag, stopped, lost)
                 case _:
                     raise InputError(place, "", "must be a line of a drive's journal")
         except (TypeError, ValueError) as exc:

@@ -1,7 +1,7 @@
 """When each request of a workload is due, in microseconds from the run's zero. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -48,25 +48,39 @@ def most_within(due_us: Sequence[int], window_us: int) -> int:
     return most
 
 
+def scheduled(workload: Workload, speed: Fraction, max_gap_us: int | None) -> Workload:
+    """The workload that is really offered: each request arrives when it is due.
+
+    Another speed is another workload, with another hash: nothing that reads the run has to know.
+    """
+    due = due_times((r.arrival_us for r in workload.requests), speed, max_gap_us)
+    moved = (replace(r, arrival_us=at) for r, at in zip(workload.requests, due, strict=True))
+    return replace(workload, requests=tuple(moved))
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is to be sent when, before any of it is."""
 
     workload: Workload
-    due_us: tuple[int, ...]
+
+    @property
+    def due_us(self) -> tuple[int, ...]:
+        """When each request is due, from the run's zero."""
+        return tuple(request.arrival_us for request in self.workload.requests)
 
     def summary(self) -> dict[str, Any]:
         """The same in numbers, for a person or a machine."""
-        requests = self.workload.requests
+        requests, due_us = self.workload.requests, self.due_us
         return {
             "requests": len(requests),
             "prompt_tokens": sum(r.prompt_tokens for r in requests),
             "output_tokens": sum(r.output_tokens for r in requests),
             "longest_request_tokens": max(r.prompt_tokens + r.output_tokens for r in requests),
-            "first_due_us": self.due_us[0],
-            "duration_us": self.due_us[-1],
+            "first_due_us": due_us[0],
+            "duration_us": due_us[-1],
             "in_flight_if_each_took_us": {
-                str(window): most_within(self.due_us, window) for window in _WINDOWS_US
+                str(window): most_within(due_us, window) for window in _WINDOWS_US
             },
             "workload_sha256": self.workload.sha256,
         }

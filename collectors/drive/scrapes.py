@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from collectors.scrape.clock import Clock
-from collectors.scrape.entry import Entry, page_text
+from collectors.scrape.entry import Entry, fetched_entry
 from collectors.scrape.fetch import Fetcher
 from collectors.scrape.journal import Journal, journal_numbers
 
@@ -17,28 +17,30 @@ _JOURNAL_BYTES, _JOURNAL_ENTRIES = 8 * 2**20, 500
 
 async def scrape(
     run: Path, fetcher: Fetcher, clock: Clock, zero_ns: int, interval_us: int, stop: asyncio.Event
-) -> OSError | None:
-    """Scrape at zero, and every interval until `stop`; returns what the disk refused, if it did."""
+) -> int:
+    """Scrape at zero, and every interval until `stop`; returns how many the disk did not take."""
     loop = asyncio.get_running_loop()
-    number, slot, count, in_journal = 0, 0, 0, 0
+    number, slot, count, in_journal, lost = 0, 0, 0, 0, 0
     journal = Journal(run, number)
     try:
         while True:
             await clock.sleep_until(zero_ns + slot * interval_us * 1000, stop)
             ending = stop.is_set()  # one more: counters as the last request left them
             entry = await _entry(fetcher, clock, zero_ns, count)
-            if journal.bytes >= _JOURNAL_BYTES or in_journal >= _JOURNAL_ENTRIES:
-                journal.close()
-                number, in_journal = number + 1, 0
-                journal = Journal(run, number)
-            await loop.run_in_executor(None, journal.append, entry)
-            count, in_journal = count + 1, in_journal + 1
+            try:
+                if journal.bytes >= _JOURNAL_BYTES or in_journal >= _JOURNAL_ENTRIES:
+                    journal.close()
+                    number, in_journal = number + 1, 0
+                    journal = Journal(run, number)
+                await loop.run_in_executor(None, journal.append, entry)
+                in_journal += 1
+            except OSError:  # there may be room again for the next one
+                lost += 1
+            count += 1
             if ending:
-                return None
+                return lost
             passed = (clock.monotonic_ns() - zero_ns) // (interval_us * 1000) + 1
             slot = max(slot + 1, passed)
-    except OSError as exc:
-        return exc
     finally:
         journal.close()
 
@@ -46,17 +48,13 @@ async def scrape(
 async def _entry(fetcher: Fetcher, clock: Clock, zero_ns: int, count: int) -> Entry:
     unix_ns, monotonic_ns = clock.unix_ns(), clock.monotonic_ns()
     fetched = await fetcher.page()
-    return Entry(
+    return fetched_entry(
+        fetched,
+        unix_ns,
+        monotonic_ns,
+        (clock.monotonic_ns() - monotonic_ns) // 1000,
         scrape=count,
         time_us=max(0, monotonic_ns - zero_ns) // 1000,
-        unix_ns=unix_ns,
-        monotonic_ns=monotonic_ns,
-        duration_us=(clock.monotonic_ns() - monotonic_ns) // 1000,
-        session=0,
-        outcome=fetched.outcome,
-        status=fetched.status,
-        content_type=fetched.content_type and fetched.content_type[:1024],
-        page=None if fetched.body is None else page_text(fetched.body),
     )
 
 

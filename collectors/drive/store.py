@@ -3,12 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from collectors.drive.journal import Found, read_journal
-from collectors.drive.schedule import due_times
 from collectors.drive.seen import CLIENT_SCHEMA, Seen, client_row, request_row
 from collectors.writer import RunWriter
 from replay.output import new_file
@@ -44,13 +42,9 @@ class Summary:
 def finish_run(writer: RunWriter, workload: Workload) -> Summary:
     """Write rows, client detail and manifest of a run from its journal."""
     found = read_journal(writer.path, len(workload))
-    settings = found.settings
-    due_us = due_times(
-        (r.arrival_us for r in workload.requests), Fraction(settings.speed), settings.max_gap_us
-    )
-    _write_rows(writer, workload, due_us, found)
+    _write_rows(writer, workload, found)
     summary = _summary(workload, found)
-    _write_client(writer.path / CLIENT, workload, due_us, found)
+    _write_client(writer.path / CLIENT, workload, found)
     manifest = dict(writer.manifest)
     manifest["send_end_us"], manifest["drain_end_us"] = summary.send_end_us, summary.drain_end_us
     manifest["driver"] = {
@@ -64,18 +58,18 @@ def finish_run(writer: RunWriter, workload: Workload) -> Summary:
     return summary
 
 
-def _rows(workload: Workload, due_us: list[int], found: Found, make: Any) -> Iterator[Any]:
+def _rows(workload: Workload, found: Found, make: Any) -> Iterator[Any]:
     for place, request in enumerate(workload.requests):
-        yield make(request, due_us[place], found.seen.get(place))
+        yield make(request, request.arrival_us, found.seen.get(place))
 
 
-def _write_rows(writer: RunWriter, workload: Workload, due_us: list[int], found: Found) -> None:
+def _write_rows(writer: RunWriter, workload: Workload, found: Found) -> None:
     import polars as pl
 
     from collectors.columns import MEASURED_REQUESTS
     from collectors.values import dtype_of
 
-    rows = list(_rows(workload, due_us, found, request_row))
+    rows = list(_rows(workload, found, request_row))
     # Parts that a killed `--finish` wrote are there whole.
     for start in range(writer.next_part("measured_requests") * PART_ROWS, len(rows), PART_ROWS):
         part = rows[start : start + PART_ROWS]
@@ -83,10 +77,10 @@ def _write_rows(writer: RunWriter, workload: Workload, due_us: list[int], found:
         writer.write_part("measured_requests", pl.DataFrame(part, schema=schema))
 
 
-def _write_client(path: Path, workload: Workload, due_us: list[int], found: Found) -> None:
+def _write_client(path: Path, workload: Workload, found: Found) -> None:
     import polars as pl
 
-    rows = list(_rows(workload, due_us, found, client_row))
+    rows = list(_rows(workload, found, client_row))
     texts = ("request_id", "problem")
     schema = {name: pl.String if name in texts else pl.Int64 for name in rows[0]}
     lag = "" if found.end is None else str(found.end.loop_lag_us)
@@ -121,6 +115,8 @@ def _summary(workload: Workload, found: Found) -> Summary:
         notes.append("the driver was killed; what was in flight is censored")
     elif end.stopped:
         notes.append(f"stopped early: {end.stopped}")
+    if end is not None and end.scrapes_lost:
+        notes.append(f"{end.scrapes_lost} pages found no room on the disk")
     return Summary(
         requests=len(workload),
         statuses={name: n for name, n in sorted(statuses.items()) if n},

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 OPENMETRICS = "application/openmetrics-text"
-MOST_SAMPLES = 200_000
+MOST_SAMPLES = 20_000
 MOST_LINE_BYTES = 64 * 2**10
 MOST_PROBLEMS = 100
 _MEMO_CHARACTERS = 1024  # longer series are parsed anew each time, so that the memo stays small
@@ -60,7 +60,8 @@ class Page:
     `more_problems` counts the others; `format` is `prometheus` or `openmetrics`. `complete` is
     False where the page ends in the middle: OpenMetrics without `# EOF`, text without its last
     line's end, inside a histogram, or between a family's HELP and TYPE. A family without samples is
-    whole: labelled metrics have none before their first use.
+    whole: labelled metrics have none before their first use. Of a page with too many series the
+    first are kept, and only its end says whether it is whole.
     """
 
     samples: list[RawSample]
@@ -81,7 +82,7 @@ def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_S
     types: dict[str, str] = {}
     problems = _Problems()
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-    ended, untyped = False, ""
+    ended, cut, untyped = False, False, ""
     for number, raw in enumerate(io.BytesIO(body), 1):
         line = raw.decode("utf-8", "replace").strip()
         if not line:
@@ -109,11 +110,13 @@ def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_S
             continue
         if len(samples) >= most_samples:
             problems.note(number, "too many series")
+            cut, ended = True, body.rstrip().endswith(b"\n# EOF")
             break
         seen.add((name, labels))
         samples.append(RawSample(name, dict(labels), value))
     openmetrics = _is_openmetrics(content_type, ended=ended)
-    whole = not untyped and not _in_histogram(samples) and body[-1:] in {b"\n", b""}
+    midway = not cut and (untyped or _in_histogram(samples))
+    whole = not midway and body[-1:] in {b"\n", b""}
     return Page(
         samples,
         types,

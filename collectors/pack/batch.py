@@ -208,10 +208,23 @@ def _own(spool: Path, path: Path, manifest: Mapping[str, Any], lives: list[Life]
     own = [life for life in alive if not contradictions(manifest, life.facts)]
     if not own:
         completed(manifest, alive[0].facts, place)
-    if len(_groups(own)) > 1:
+    groups = _groups(own)
+    if begun := _begun(path):  # a live collector took these: it is they that are gone on with
+        groups = [[life for group in groups if begun & {o.key for o in group} for life in group]]
+    if len(groups) > 1:
         rule = "must hold the sessions of one engine configuration, one server, in the run's time"
-        raise InputError(str(spool), "", rule, f"{len(_groups(own))}")
-    return own
+        raise InputError(str(spool), "", rule, f"{len(groups)}")
+    return groups[0]
+
+
+def _begun(path: Path) -> set[Key]:
+    """Sessions that are in the run already, so far as they had come."""
+    state = path / STATE
+    sessions = read_state(state).get("sessions", []) if state.exists() else []
+    try:
+        return {Key(*told["key"]) for told in sessions}
+    except (KeyError, TypeError) as exc:
+        raise InputError(str(state), "", "must be as its packer left it") from exc
 
 
 def _add_to_driven(writer: RunWriter, spool: Path, chosen: set[Key], window: Window) -> Packed:

@@ -27,7 +27,7 @@ class Clock:
     def pair(self, unix_ns: int, monotonic_ns: int) -> None:
         """Take another pair of the two clocks."""
         found = unix_ns - monotonic_ns
-        if unix_ns <= self._zero:
+        if self.us(monotonic_ns) <= 0:  # the run has not begun, whatever the wall clock says
             self._reference = self._now = found
         elif abs(found - self._now) > STEP_NS:
             if len(self.steps) < MOST_STEPS:

@@ -20,6 +20,7 @@ from collectors.pack.ids import SeenIds
 from collectors.pack.kept import Place, Window
 from collectors.pack.rows import MOST_ENGINES, MOST_SESSIONS, SessionRows
 from collectors.pack.tables import ROWS, rows_frame
+from collectors.pack.turns import over_before, replaced
 from collectors.spool import Header, Key, Part, list_parts, read_header, read_part
 from collectors.writer import RunWriter
 from replay.errors import InputError
@@ -67,6 +68,8 @@ class Packer:
         self.writer, self.directory, self.tables = writer, directory, tuple(tables)
         self.sessions: dict[Key, Session] = {}
         self.headerless: set[Key] = set()
+        self.waiting: set[Key] = set()  # behind one of their engine that may go on
+        self.gone_on: set[Key] = set()  # that wrote more after they were taken to be over
         self.written: dict[str, int] = dict.fromkeys(ROWS, 0)  # rows, over all sittings
         self.done = False
         self._window, self._chosen, self._most_rows = window or Window(), chosen, most_rows
@@ -94,19 +97,25 @@ class Packer:
     def read(self, *, final: bool = False) -> bool:
         """Read what is new; True if it stopped because enough rows wait for a commit.
 
-        A session is over when its engine said so or another one took its place: what it left
-        unfinished is censored then.
+        A session is over when its engine said so, or when it writes no more and another one does in
+        its place: what it left unfinished is censored then. Until then the other one waits, for its
+        numbers follow those of the first.
         """
-        # Listed first: what another part or session follows is complete from here on.
+        # Listed first: what another part or a session in its place follows is complete from here.
         listed = list_parts(self.directory)
+        silent = replaced(listed)
+        self.waiting.clear()
         for key in self._in_turn(listed):
             session = self.sessions.get(key) or self._open(key, listed[key])
-            if session is None or session.closed:
+            if session is None:
+                continue
+            if session.closed:
+                if any(part.number > session.part for part in listed.get(key, [])):
+                    self.gone_on.add(key)
                 continue
             if not self._read(session, listed.get(key, []), None):
                 return True
-            later = any(other.engine == key.engine and other > key for other in listed)
-            if session.rows.known.ended or later or final:
+            if session.rows.known.ended or key in silent or final:
                 self._close(session)
         return False
 
@@ -126,6 +135,24 @@ class Packer:
         """Sessions seen that are of another configuration, so of another run."""
         return frozenset(self._others)
 
+    @property
+    def began_after(self) -> frozenset[Key]:
+        """Sessions of another configuration that began after the run did."""
+        return frozenset(key for key in self._others if key.unix_ns > self._zero_ns)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether an engine of the run is over and one of another configuration took its place."""
+        for other in self.began_after:
+            own = [s for s in self.sessions.values() if s.key.engine == other.engine]
+            if own and all(s.closed and s.key < other for s in own):
+                return True
+        return False
+
+    def start_us(self, key: Key) -> int:
+        """Run time at which a session began, by the wall clock."""
+        return (key.unix_ns - self._zero_ns) // 1000
+
     def finish(self) -> None:
         """Mark the run as packed for good."""
         self.done = True
@@ -133,11 +160,10 @@ class Packer:
 
     def _in_turn(self, listed: Mapping[Key, list[Part]]) -> list[Key]:
         """Sessions to read, those of an engine one after the other."""
-        wanted = {
-            key
-            for key in listed
-            if key not in self._others and (self._chosen is None or key in self._chosen)
-        }
+        mine: Collection[Key] | None = self._chosen
+        if mine is None:
+            mine = listed.keys() - over_before(listed, self._zero_ns)
+        wanted = {key for key in listed if key in mine and key not in self._others}
         return sorted(wanted | self.sessions.keys(), key=lambda key: (key.engine, key))
 
     def _open(self, key: Key, parts: list[Part]) -> Session | None:
@@ -148,6 +174,9 @@ class Packer:
         self.headerless.discard(key)
         if self._chosen is None and not self._agrees(header, str(parts[0].path)):
             self._others.add(key)
+            return None
+        if any(s.key.engine == key.engine and not s.closed for s in self.sessions.values()):
+            self.waiting.add(key)
             return None
         return self._begin(key, header)
 
@@ -234,13 +263,17 @@ class Packer:
                 session.rows.rows[table].clear()
 
     def _packed(self) -> Iterator[Path]:
-        for key, parts in list_parts(self.directory).items():
+        listed = list_parts(self.directory)
+        silent = replaced(listed)
+        for key, parts in listed.items():
             session = self.sessions.get(key)
             if session is None:
                 continue
+            # One that was closed for another reason may go on in its last part.
+            over = session.closed and (session.rows.known.ended or key in silent)
             for part in parts:
-                over = part.number < session.part or session.closed
-                if over and part.number not in session.left_out:
+                packed = part.number < session.part or (over and part.number == session.part)
+                if packed and part.number not in session.left_out:
                     yield part.path
 
     def _positions(self) -> list[list[Any]]:

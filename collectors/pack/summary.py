@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from collectors.manifest import value_at
@@ -23,6 +24,7 @@ _NOTES = {
     "events_of_unknown_requests": "events of requests whose beginning was lost have no row",
     "records": "records were of kinds this release does not know",
     "internal_errors": "errors inside the recorder",
+    "unsafe_numbers": "numbers of clients were too large to keep, and are null",
     "negative_durations": "durations are null because the engine's two clocks disagree",
     "requests_before": "requests came before the run began and are not in it",
     "requests_after": "requests came after the run ended and are not in it",
@@ -99,11 +101,12 @@ def _recorder(packer: Packer, counts: Counter[str]) -> dict[str, Any]:
                 sources.setdefault(name, text)
     version = next((v for f in headers if isinstance(v := f.get("recorder_version"), str)), None)
     ended = all(s.rows.known.ended and not s.lost_parts for s in sessions) and not counts["gave_up"]
+    elsewhere = packer.headerless or packer.waiting or packer.gone_on or packer.began_after
     return {
         "version": version,
         "engines": sorted({session.key.engine for session in sessions}),
         "dropped_records": counts["dropped"],
-        "complete": bool(sessions) and ended and not packer.headerless,
+        "complete": bool(sessions) and ended and not elsewhere and not _overlaps(packer),
         "sources": sources or None,
         "notes": _notes(packer, counts),
     }
@@ -117,6 +120,7 @@ def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
         notes.append("the recorder gave up before the engine ended")
     if packer.headerless:
         notes.append(f"{len(packer.headerless)} sessions left nothing that could be read")
+    notes += _elsewhere(packer)
     for engine, lives in _lives(packer).items():
         if len(lives) > 1:
             notes.append(
@@ -129,6 +133,50 @@ def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
                 f" before {at_us} us; times of this run go on as if it had not been"
             )
     return notes[:MOST_NOTES]
+
+
+def _elsewhere(packer: Packer) -> list[str]:
+    """What the spool has, or will have, that the run has not."""
+    notes = []
+    if still := sum(
+        one.kept is not False for s in packer.sessions.values() for one in s.rows.open.values()
+    ):
+        notes.append(
+            f"{still} requests had not ended when this was written: the next collector of this run"
+            " goes on with them, and so does `preempt collect pack` to its end"
+        )
+    if after := packer.began_after:
+        notes.append(
+            f"{len(after)} sessions of an engine with another configuration began after the run"
+            " did and are not in it"
+        )
+    if packer.waiting:
+        notes.append(
+            f"{len(packer.waiting)} sessions are not in the run because another one of their"
+            " engine number still writes: if that lasts, two servers share the spool directory"
+        )
+    if packer.gone_on:
+        notes.append(
+            f"{len(packer.gone_on)} sessions went on after they were taken to be over; what they"
+            " wrote since is not in the run"
+        )
+    if engines := _overlaps(packer):
+        numbers = ", ".join(map(str, engines))
+        notes.append(
+            f"sessions of engine {numbers} overlap: two servers shared the spool directory"
+        )
+    return notes
+
+
+def _overlaps(packer: Packer) -> list[int]:
+    """Engines of which a session began before the one in front of it had ended."""
+    return [
+        engine
+        for engine, lives in _lives(packer).items()
+        if any(
+            packer.start_us(later.key) < one.rows.known.last_us for one, later in pairwise(lives)
+        )
+    ]
 
 
 def _features(sessions: list[Session]) -> list[str] | None:

@@ -16,7 +16,7 @@ from collectors.durations import duration_us, moment_ns, size_bytes
 from collectors.scrape.clock import SystemClock
 from collectors.scrape.credentials import TOKEN_VARIABLE, Credentials
 from collectors.scrape.device import device_facts, is_here
-from collectors.scrape.fetch import Fetcher
+from collectors.scrape.fetch import LARGEST_PAGE_BYTES, Fetcher
 from collectors.scrape.loop import Collector, Settings
 from collectors.scrape.probe import probe
 from collectors.scrape.retention import Retention
@@ -75,7 +75,7 @@ def choices(given: Mapping[str, Any]) -> Chosen:
         urls,
         credentials,
         duration_us(given.get("timeout") or _TIMEOUT, "--timeout"),
-        size_bytes(given["most_page"], "--most-page"),
+        size_bytes(given["most_page"], "--most-page", most_bytes=LARGEST_PAGE_BYTES),
         settings,
         optional("until", moment_ns),
         optional("duration", duration_us),
@@ -94,7 +94,7 @@ async def _collect(
 
     def interrupt() -> None:
         nonlocal interrupted
-        interrupted = collector.ended = True
+        interrupted = True
         stop.set()
 
     loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Secrets for one target: read from files or the environment, and never given to anybody to print.
 
-A token is read again before each scrape, because orchestrators replace token files while we run.
+A token is read again before each scrape, and certificates once their files have changed, because
+orchestrators replace such files while we run.
 """
 
 import os
@@ -41,6 +42,10 @@ class Credentials:
             raise InputError(place, "", "must hold one token of printable ASCII")
         return {"Authorization": f"Bearer {token}"}
 
+    def tls_stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """What changes when a file that `tls` reads is replaced; None for one that is not there."""
+        return tuple(map(_stamp, filter(None, (self.ca_file, self.cert_file, self.key_file))))
+
     def tls(self) -> ssl.SSLContext:
         """What an https target is checked by; files that do not fit are an `InputError`."""
         if self.key_file is not None and self.cert_file is None:
@@ -59,3 +64,11 @@ class Credentials:
                 rule = "must hold a client certificate in PEM, with its key and no password"
                 raise InputError(str(self.cert_file), "", rule) from exc
         return context
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

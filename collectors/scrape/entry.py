@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collectors.scrape.outcome import Outcome, outcome_of_status
+from collectors.scrape.outcome import Fetched, Outcome, outcome_of_status
 from replay.errors import InputError, describe
 from replay.strict import choice, integer, parse_json, table
 
 _FIELDS = ("scrape", "time_us", "duration_us", "session")
 _CLOCKS = ("unix_ns", "monotonic_ns")
 _MOST_NS = 2**63 - 1
+_MOST_TYPE = 1024
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,41 @@ class Entry:
         """The page as the parser takes it."""
         return None if self.page is None else self.page.encode("utf-8", "surrogatepass")
 
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the page, zero where there is none."""
+        text = self.page or ""
+        return len(text) if text.isascii() else len(self.body or b"")
+
     def line(self) -> bytes:
         """The entry as one JSON line without its newline."""
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")).encode(
             "utf-8", "backslashreplace"
         )
+
+
+def fetched_entry(
+    fetched: Fetched,
+    unix_ns: int,
+    monotonic_ns: int,
+    duration_us: int,
+    *,
+    scrape: int = 0,
+    time_us: int = 0,
+) -> Entry:
+    """Entry of an answer, the clocks being those of its request; a run gives it its number."""
+    return Entry(
+        scrape=scrape,
+        time_us=time_us,
+        unix_ns=unix_ns,
+        monotonic_ns=monotonic_ns,
+        duration_us=duration_us,
+        session=0,
+        outcome=fetched.outcome,
+        status=fetched.status,
+        content_type=fetched.content_type and fetched.content_type[:_MOST_TYPE],
+        page=None if fetched.body is None else page_text(fetched.body),
+    )
 
 
 def page_text(body: bytes) -> str:

@@ -4,6 +4,7 @@ Labels of `vllm:cache_config_info` change with every release and may be the text
 optional, and what does not read as its type is unknown.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from replay.strict import MAX_SAFE_INTEGER
 
 Labels = Mapping[str, str]
 _MOST_TEXT = 128
+MOST_KNOWN = 1_000  # models, and engines, of one configuration
+_MOST_LABELS = 8192  # characters of one engine's labels that are kept as they are
 _SWITCHES = {"True": True, "False": False}
 
 
@@ -34,17 +37,32 @@ class Identity:
         return any(self.cache[engine] != other.cache[engine] for engine in both)
 
     def joined(self, other: "Identity") -> "Identity":
-        """What both know, the other's where both do."""
+        """What both know, the other's where both do; never more than `MOST_KNOWN` of a kind."""
         version = other.version or self.version
-        return Identity(version, self.models | other.models, {**self.cache, **other.cache})
+        models, cache = self.models, dict(self.cache)
+        if not other.models <= models:
+            room = max(0, MOST_KNOWN - len(models))
+            models |= frozenset(sorted(other.models - models)[:room])
+        for engine, labels in other.cache.items():
+            if engine in cache or len(cache) < MOST_KNOWN:
+                cache[engine] = labels
+        return Identity(version, models, cache)
 
 
 def identity_of(
     version: str | None, models: Iterable[str | None], infos: Iterable[Labels]
 ) -> Identity:
     """Identity out of a page's models and its cache labels, one set for each engine."""
-    cache = {info.get("engine", ""): frozenset(info.items()) for info in infos}
+    cache = {info.get("engine", "")[:_MOST_TEXT]: _bounded(info) for info in infos}
     return Identity(version, frozenset(m for m in models if m), cache)
+
+
+def _bounded(info: Labels) -> frozenset[tuple[str, str]]:
+    """Labels to be told apart by; of very long ones their digest is enough."""
+    if sum(map(len, info)) + sum(map(len, info.values())) <= _MOST_LABELS:
+        return frozenset(info.items())
+    digest = hashlib.sha256(repr(sorted(info.items())).encode("utf-8", "backslashreplace"))
+    return frozenset({("", digest.hexdigest())})
 
 
 def cache_facts(infos: Iterable[Labels]) -> tuple[dict[str, Any], list[str]]:

@@ -7,6 +7,7 @@ a library gets any further than its outcome.
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 MOST_PAGE_BYTES = 8 * 2**20
+# Escaped in a journal's line, a page of this size is still one frame.
+LARGEST_PAGE_BYTES = 10 * 2**20
 _HEADERS = {"Accept": ACCEPT, "Accept-Encoding": ENCODINGS, "User-Agent": "preemption-ledger"}
 # uvicorn closes an idle connection after five seconds; a request must not meet that.
 _KEEPALIVE_SECONDS = 4.0
@@ -40,6 +43,7 @@ class Fetcher:
         self._credentials, self._most_bytes = credentials, most_bytes
         self._timeout_s = timeout_us / 1_000_000
         self._session: aiohttp.ClientSession | None = None
+        self._tls_stamp = credentials.tls_stamp()
         self._tls = credentials.tls() if urls.base.startswith("https:") else None
         self._found: str | None = None
 
@@ -98,9 +102,8 @@ class Fetcher:
     async def _answer(self, url: str, headers: Mapping[str, str], most_bytes: int) -> Fetched:
         import aiohttp
 
-        tls = True if self._tls is None else self._tls
         async with self._opened().get(
-            url, headers=headers, allow_redirects=False, ssl=tls
+            url, headers=headers, allow_redirects=False, ssl=self._checked_by()
         ) as response:
             status = response.status
             outcome = outcome_of_status(status)
@@ -126,6 +129,18 @@ class Fetcher:
         if not text.strip():
             return Fetched(Outcome.EMPTY, status, content_type)
         return Fetched(Outcome.OK, status, content_type, text)
+
+    def _checked_by(self) -> ssl.SSLContext | bool:
+        """The context of connections, made again where a certificate was replaced."""
+        if self._tls is None:
+            return True
+        stamp = self._credentials.tls_stamp()
+        if stamp != self._tls_stamp:
+            # Files that do not fit are half replaced: the old ones serve until they do. Connections
+            # of the old context are not used any more, for aiohttp tells contexts apart.
+            with suppress(InputError):
+                self._tls, self._tls_stamp = self._credentials.tls(), stamp
+        return self._tls
 
     def _opened(self) -> "aiohttp.ClientSession":
         import aiohttp

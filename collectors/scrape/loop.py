@@ -1,8 +1,8 @@
 """Scraping one target on a schedule, whatever the target, the disk or the clock do meanwhile.
 
 Scrapes are due at start + k * interval. One that takes longer makes the next ones late, and those
-are left out, never doubled up. Nothing that waits for a disk runs on the event loop, so targets of
-one process do not delay each other.
+are left out, never doubled up. Nothing that waits for a disk or reads a page runs on the event
+loop, so targets of one process do not delay each other.
 """
 
 import asyncio
@@ -11,12 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from collectors.columns import DIRECTORIES
+from collectors.manifest import read_manifest
+from collectors.scrape.asking import Asking
 from collectors.scrape.backlog import Backlog
 from collectors.scrape.clock import Clock
-from collectors.scrape.entry import Entry, page_text
+from collectors.scrape.entry import Entry, fetched_entry
 from collectors.scrape.facts import Identity
+from collectors.scrape.journal import Journal
 from collectors.scrape.names import latest_run, next_run
 from collectors.scrape.observe import page_identity
 from collectors.scrape.outcome import Fetched, Outcome
@@ -24,11 +28,12 @@ from collectors.scrape.probe import Probed
 from collectors.scrape.reading import Reading, read_entry
 from collectors.scrape.retention import Retention
 from collectors.scrape.run import Rotation, ScrapeRun, Tally
-from replay.errors import ReplayError
+from replay.errors import OutputExists, ReplayError
 
+T = TypeVar("T")
 _MANIFEST_US = 30_000_000
 _SYNC_US = 5_000_000
-_PROBE_AGAIN_US = 60_000_000
+_MOST_PARTS = 99_000  # a run can hold 100,000
 _ALTERNATION = 10  # scrapes within which a configuration that comes back was never gone
 _START_TOLERANCE_S = 1.0
 
@@ -73,8 +78,9 @@ class Counters:
 class Collector:
     """Collects one target into `settings.out`; `run` returns when `stop` is set, all written.
 
-    `fetch` gives a page, `ask` what the engine says of itself. `counters` may be read at any time,
-    `run_path` is where scrapes go now.
+    `fetch` gives a page, `ask` what the engine says of itself. `executor` does what takes seconds,
+    `reader` what every scrape waits for: one must not stand behind the other. `counters` may be
+    read at any time, `run_path` is where scrapes go now.
     """
 
     def __init__(
@@ -85,21 +91,21 @@ class Collector:
         clock: Clock,
         executor: Executor | None = None,
         seen: Callable[["Collector"], None] | None = None,
+        reader: Executor | None = None,
     ) -> None:
         self.settings, self.counters = settings, Counters()
-        self._fetch, self._ask, self._clock = fetch, ask, clock
-        self._executor, self._seen = executor, seen
+        self._fetch, self._clock = fetch, clock
+        self._asking = Asking(ask, clock, settings.interval_us)
+        self._executor, self._seen, self._reader = executor, seen, reader
         self._run: ScrapeRun | None = None
         self._homeless = Backlog()  # scrapes whose run vanished, and no other could be made yet
         self._before: Identity | None = None
         self._alternating = self._rescued = False
-        self._kept: ScrapeRun | None = None  # one that a later start will go on with
         self.last_path: Path | None = None
-        self.ended = False  # at the time that was set, or by a person: nobody will go on
-        self._ask_at_ns: int | None = 0
-        self._probed = Probed()
         self._written_ns = self._synced_ns = 0
         self._busy: asyncio.Task[None] | None = None
+        self._unhoused = 0  # scrapes that were dropped before there was a run
+        self._at_work: asyncio.Future[Any] | None = None  # the scrape's own part of it
 
     @property
     def run_path(self) -> Path | None:
@@ -114,10 +120,11 @@ class Collector:
     def open(self) -> None:
         """Take up the latest run; called by `run` unless it was called to see early that it can.
 
-        Raises `OutputExists` where another process writes it.
+        Raises `OutputExists` where another process writes it, or another command made it.
         """
         path = latest_run(self.settings.out)
         if self._run is None and path is not None:
+            _refuse_others(path)
             self._run = ScrapeRun.resume(
                 path,
                 self.settings.interval_us,
@@ -153,7 +160,6 @@ class Collector:
                 if stop.is_set():
                     break
                 if end_ns is not None and due_ns >= end_ns:
-                    self.ended = True
                     break
                 await self._scrape(due_ns)
                 done_ns = self._clock.monotonic_ns() - start_ns
@@ -176,19 +182,11 @@ class Collector:
         unix_ns, monotonic_ns = self._clock.unix_ns(), self._clock.monotonic_ns()
         self.counters.lag_us = max(0, monotonic_ns - due_ns) // 1000
         fetched = await self._fetch()
-        entry = Entry(
-            scrape=0,
-            time_us=0,
-            unix_ns=unix_ns,
-            monotonic_ns=monotonic_ns,
-            duration_us=(self._clock.monotonic_ns() - monotonic_ns) // 1000,
-            session=0,
-            outcome=fetched.outcome,
-            status=fetched.status,
-            content_type=fetched.content_type and fetched.content_type[:1024],
-            page=None if fetched.body is None else page_text(fetched.body),
+        taken_us = (self._clock.monotonic_ns() - monotonic_ns) // 1000
+        reading = await self._work(
+            lambda: read_entry(fetched_entry(fetched, unix_ns, monotonic_ns, taken_us))
         )
-        await self._take(read_entry(entry))
+        await self._take(reading)
         if self._seen is not None:
             self._seen(self)
 
@@ -200,23 +198,44 @@ class Collector:
             if self._run is not None and self._is_another(self._run, reading):
                 await self._leave()
         else:
-            self._ask_at_ns = self._ask_at_ns or 0
+            self._asking.again()
         if self._run is not None and self._run.vanished:
             await self._rescue(self._run)
-        run = self._run or self._begin(entry)
+        if self._run is not None and self._run.journal.number >= _MOST_PARTS:
+            self._run.observer.watch.note("a run can hold no more parts: another one goes on")
+            await self._leave()
+        run = await self._work(lambda: self._store(reading))
+        if run is not None:
+            await self._keep_house(run)
+
+    def _store(self, reading: Reading) -> ScrapeRun | None:
+        """Give a scrape to the run, or to one that is begun; None where none can be."""
+        run = self._run or self._begin(reading.entry)
         if run is None:
-            self._homeless.add(entry)
-            return
+            self._house_none(reading.entry)
+            return None
         for kept in self._homeless.drain():
             run.add(read_entry(kept))
-        run.learn(self._probed.facts())
+        run.troubles["not_written"] += self._unhoused
+        self._unhoused = 0
+        run.learn(self._asking.probed.facts())
         run.add(reading)
-        await self._keep_house(run)
+        return run
+
+    def _house_none(self, entry: Entry) -> None:
+        """Keep a scrape until there is a run; what finds no room is counted."""
+        self._homeless.add(entry)
+        _, dropped = self._homeless.forget()
+        self._lose(dropped)
+
+    def _lose(self, scrapes: int) -> None:
+        self.counters.tally.not_written += scrapes
+        self._unhoused += scrapes
 
     def _count(self, entry: Entry) -> None:
         counters = self.counters
         counters.outcomes[str(entry.outcome)] += 1
-        counters.page_bytes += len(entry.page or "")
+        counters.page_bytes += entry.page_bytes
         counters.duration_us = entry.duration_us
         if entry.outcome is Outcome.OK:
             counters.last_ok_unix_ns = entry.unix_ns
@@ -226,20 +245,18 @@ class Collector:
         run, found = self._run, reading.canonical
         before = None if run is None else run.last_process_start_s
         if before is not None and found is not None and found.process_start_s != before:
-            self._ask_at_ns = 0
-        now_ns = self._clock.monotonic_ns()
-        if self._ask_at_ns is not None and now_ns >= self._ask_at_ns:
-            self._probed = await self._ask()
-            known = self._probed.version is not None
-            self._ask_at_ns = None if known else now_ns + _PROBE_AGAIN_US * 1000
+            await self._asking.anew()
+        await self._asking.when_due()
 
     def _is_another(self, run: ScrapeRun, reading: Reading) -> bool:
         """Whether the page is of another engine configuration than the run."""
+        if run.spool is not None and run.spool.replaced:
+            return True
         found = reading.canonical
         if found is None or self._alternating:
             return False
         seen = page_identity(found)
-        seen = Identity(self._probed.version, seen.models, seen.cache)
+        seen = Identity(self._asking.probed.version, seen.models, seen.cache)
         if not run.observer.identity.differs(seen):
             run.observer.identity = run.observer.identity.joined(seen)
             return False
@@ -264,15 +281,16 @@ class Collector:
         if run is not None:
             self._before = run.observer.identity
             await self.settled()
-            self._busy = asyncio.create_task(self._off_loop(lambda: self._end(run)))
+            self._busy = asyncio.create_task(self._off_loop(lambda: self._end(run, final=True)))
 
     async def _rescue(self, run: ScrapeRun) -> None:
         """Take what could not be written out of a run that is gone."""
         await self.settled()
+        self._lose(run.backlog.forget()[1])
         for entry in run.backlog.drain():
-            self._homeless.add(entry)
-        run.journal.close()
-        run.writer.close()
+            self._house_none(entry)
+        await self._work(run.journal.close)
+        await self._work(run.writer.close)
         self._run, self._rescued = None, True
 
     def _begin(self, entry: Entry) -> ScrapeRun | None:
@@ -308,13 +326,9 @@ class Collector:
             self._synced_ns = now_ns
         else:
             return
-        closed = None
-        if full and not run.vanished:
-            try:
-                closed = run.rotate()
-            except OSError as exc:
-                run.failed(exc)
-        manifest = run.manifest() if full or stale else None
+        closed, manifest = await self._work(
+            lambda: _prepared(run, full=full, written=full or stale)
+        )
         unix_ns, retention = self._clock.unix_ns(), self.settings.retention
 
         def work() -> None:
@@ -333,14 +347,48 @@ class Collector:
             await self._busy
 
     async def _finish(self) -> None:
+        if self._at_work is not None:  # cancelled midway: a thread is not
+            await asyncio.wait({self._at_work})
+        await self._asking.stop()
+        self.counters.tally.not_written += len(self._homeless)
         await self.settled()
         run, self._run = self._run, None
         if run is not None:
-            self._kept = None if self.ended else run
-            await self._off_loop(lambda: self._end(run))
+            run.learn(self._asking.probed.facts())
+            await self._off_loop(lambda: self._end(run, final=False))
 
-    def _end(self, run: ScrapeRun) -> None:
-        run.finish(self.settings.retention, self._clock.unix_ns(), final=run is not self._kept)
+    def _end(self, run: ScrapeRun, *, final: bool) -> None:
+        run.finish(self.settings.retention, self._clock.unix_ns(), final=final)
 
     async def _off_loop(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        """Do what this scrape waits for, and nothing else does."""
+        future = asyncio.get_running_loop().run_in_executor(self._reader, work)
+        self._at_work = future
+        return await asyncio.shield(future)
+
+
+def _prepared(
+    run: ScrapeRun, *, full: bool, written: bool
+) -> tuple[Journal | None, dict[str, Any] | None]:
+    """The journal that is closed now, and the manifest that is to be written."""
+    closed = None
+    if full and not run.vanished:
+        try:
+            closed = run.rotate()
+        except OSError as exc:
+            run.failed(exc)
+    return closed, run.manifest() if written else None
+
+
+def _refuse_others(path: Path) -> None:
+    """Keep off a run that is finished: a drive's, one that was packed or taken from Prometheus."""
+    place = path / "manifest.json"
+    manifest = read_manifest(place) if place.exists() else None
+    if manifest is None:
+        return
+    rows = any((path / folder).is_dir() for folder in DIRECTORIES.values())
+    if manifest["kind"] == "driven" or (rows and not (path / "pages").is_dir()):
+        raise OutputExists(f"{path}: is a run that no collector of metrics made; choose another")

@@ -4,8 +4,9 @@ The same fold runs live, over what a killed collector left in its journals, and 
 they are read again: whoever counts, it comes to the same manifest.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from collectors.exposition.names import KNOWN, not_found
@@ -17,6 +18,8 @@ from collectors.scrape.reading import Reading
 from collectors.scrape.watch import MOST_LISTED, Counts, Moment, Series, Watch
 
 _MOST_TEXT = 4000
+_UNKNOWN = "names like vLLM's that no table has, kept under their own: "
+_UNLISTED = re.compile(r"([0-9]{1,15}) more (.+) found no room here")
 _COUNTERS = frozenset(name for name, metric in KNOWN.items() if metric.kind == "counter")
 _TOKENS = frozenset({"prompt_tokens", "generation_tokens"})
 PREEMPTIONS, RUNNING, USAGE = "num_preemptions", "num_requests_running", "kv_cache_usage_frac"
@@ -51,23 +54,42 @@ class Observer:
         found.names = dict(manifest["metric_names"] or {})
         found.watch.gaps = list(manifest["gaps"] or ())[:MOST_LISTED]
         found.watch.resets = list(manifest["counter_resets"] or ())[:MOST_LISTED]
-        found.watch.notes = list(before.get("notes") or ())
+        found._read_notes(before.get("notes") or ())
         if before.get("several_workers"):
             found.watch.workers.since = 0
         found.last_us = manifest["drain_end_us"] or 0
         return found
+
+    def _read_notes(self, notes: Iterable[str]) -> None:
+        """Take notes up again; those that are made anew each time as what they were made of."""
+        for note in notes:
+            if unlisted := _UNLISTED.fullmatch(note):
+                self.watch.unlisted[unlisted[2]] += int(unlisted[1])
+            elif note.startswith(_UNKNOWN):
+                names = note.removeprefix(_UNKNOWN)
+                whole = names if len(names) < _MOST_TEXT else names.rpartition(", ")[0]
+                self.unmatched.update(whole.split(", ")[:MOST_LISTED])
+            else:
+                self.watch.notes.append(note)
 
     @property
     def seen(self) -> int:
         """Scrapes counted: they are numbered from 0, so the next one's number."""
         return self.outcomes.total()
 
+    def pass_over(self, scrape: int, *, told: bool = False) -> None:
+        """Count scrapes before this number that nothing is left of; `told`: a gap names them."""
+        lost = scrape - self.seen
+        if lost > 0:
+            self.outcomes["not_kept"] += lost
+            self.watch.missed(lost, told=told)
+
     def see(self, reading: Reading) -> None:
         """Count one more scrape."""
         entry = reading.entry
         self.outcomes[str(entry.outcome)] += 1
         self.problems.update(reading.problems)
-        self.page_bytes += len(entry.page or "")
+        self.page_bytes += entry.page_bytes
         self.watch.see(moment_of(entry), self._take(reading))
         self.last_us = entry.time_us + entry.duration_us
 
@@ -110,7 +132,7 @@ class Observer:
             notes.append(f"{count} more {what} found no room here")
         if self.unmatched:
             names = ", ".join(sorted(self.unmatched))[:_MOST_TEXT]
-            notes.append(f"names like vLLM's that no table has, kept under their own: {names}")
+            notes.append(f"{_UNKNOWN}{names}")
         return {
             "outcomes": dict(sorted(self.outcomes.items())),
             "problems": dict(sorted(self.problems.items())),
@@ -134,18 +156,39 @@ class Observer:
         if found is None:
             return None
         self._latest = found
-        self.names.update(found.names)
-        if len(self.unmatched) < MOST_LISTED:
-            self.unmatched.update(found.unmatched)
+        room = self._room("metric names", self.names, found.names)
+        self.names.update((name, found.names[name]) for name in room)
+        self.unmatched.update(self._room("unknown metric names", self.unmatched, found.unmatched))
         page = page_identity(found)
         self.identity = self.identity.joined(page)
+        self._count("models", len(page.models - self.identity.models))
+        self._count("engines", len(page.cache.keys() - self.identity.cache.keys()))
         if page.cache != self._cache_labels:
             self._cache_labels = page.cache
-            self.cache, notes = cache_facts(found.info.get("cache_config_info", ()))
+            infos = found.info.get("cache_config_info", ())[:MOST_LISTED]
+            self.cache, notes = cache_facts(infos)
             for note in notes:
                 self.watch.note(note)
         self.now = _shown(found)
         return counts_of(found)
+
+    def _room(self, what: str, listed: Collection[str], found: Collection[str]) -> list[str]:
+        """Those of a page's names that can be listed; how many others it has is counted."""
+        room = max(0, MOST_LISTED - len(listed))
+        new = [name for name in found if name not in listed]
+        self._count(what, len(new) - room)
+        # What is listed already is taken again: a page's own name can change with the release.
+        return [*(name for name in found if name in listed), *new[:room]]
+
+    def _count(self, what: str, more: int) -> None:
+        """Keep how many of a kind found no room: those of the page that had the most."""
+        if more > 0:
+            self.watch.unlisted[what] = max(self.watch.unlisted[what], more)
+
+
+def said_once(notes: Iterable[str]) -> list[str]:
+    """Notes without those that every manifest makes anew of what was found."""
+    return [n for n in notes if not (n.startswith(_UNKNOWN) or _UNLISTED.fullmatch(n))]
 
 
 def page_identity(found: Canonical) -> Identity:

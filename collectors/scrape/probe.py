@@ -1,5 +1,6 @@
 """What an engine says of itself beside its metrics; whatever it does not say is unknown."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from replay.strict import decode, parse_json
 
 _MOST_BYTES = 2**20
 _MOST_TEXT = 128
+_DEADLINE_S = 2.0  # for each question: both are answered from memory
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Probed:
 
 
 async def probe(fetcher: Fetcher) -> Probed:
-    """Ask /version and /v1/models, once each."""
+    """Ask /version and /v1/models, once each; neither is waited for longer than two seconds."""
     version = await _json(fetcher, fetcher.urls.version)
     models = await _json(fetcher, fetcher.urls.models)
     found = version.get("version") if isinstance(version, dict) else None
@@ -50,7 +52,11 @@ def _base_model(models: Any) -> tuple[str | None, int | None]:
 
 
 async def _json(fetcher: Fetcher, url: str) -> Any:
-    answer = await fetcher.get(url, _MOST_BYTES)
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            answer = await fetcher.get(url, _MOST_BYTES)
+    except TimeoutError:
+        return None
     if answer.outcome is not Outcome.OK or answer.body is None:
         return None
     try:

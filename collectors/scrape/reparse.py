@@ -6,7 +6,7 @@ it put them there is finished by the next one.
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from collectors.columns import DIRECTORIES
 from collectors.exposition.samples import MetricSample
 from collectors.scrape.entry import Entry
 from collectors.scrape.journal import PAGES, journal_numbers
-from collectors.scrape.observe import Observer
+from collectors.scrape.observe import Observer, said_once
 from collectors.scrape.pages import RECORDED, PagePart, page_parts, read_pages
 from collectors.scrape.reading import Reading, read_entry
 from collectors.scrape.retention import Retention
-from collectors.scrape.run import ScrapeRun, Tally
+from collectors.scrape.run import NOT_WRITTEN, TROUBLES, ScrapeRun, Tally
 from collectors.scrape.settle import TABLE, frame_of
 from collectors.writer import RunWriter
 from replay.errors import InputError
@@ -54,13 +54,17 @@ def reparse(run: Path, unix_ns: int) -> Reparsed:
         shutil.rmtree(new, ignore_errors=True)
         first = parts[0].number or 0
         done = _make(new, writer, parts, observer)
+        complete = first == 0
+        if complete and parts[0].number is not None:
+            outcomes = (writer.manifest.get("collection") or {}).get("outcomes") or {}
+            observer.pass_over(sum(outcomes.values()), told=True)
         (new / _WHOLE).write_text(str(first), encoding="ascii")
         _put_in_place(run)
-        complete = first == 0
         writer.write_manifest(_manifest(writer, observer, parts, complete=complete))
     folder = run / DIRECTORIES[TABLE]
     there = len(list(folder.glob("part-*.parquet")))
-    return Reparsed(observer.seen, observer.outcomes["ok"], done[1], done[0], there - done[0])
+    pages = observer.seen - observer.outcomes["not_kept"]
+    return Reparsed(pages, observer.outcomes["ok"], done[1], done[0], there - done[0])
 
 
 def page_parts_or_none(run: Path) -> list[PagePart]:
@@ -78,11 +82,13 @@ def _settle_left(run: Path, unix_ns: int) -> None:
 def _make(
     new: Path, writer: RunWriter, parts: list[PagePart], observer: Observer
 ) -> tuple[int, int]:
-    made = rows = 0
+    made, rows, lost = 0, 0, _lost_gaps(writer.manifest)
     with RunWriter.create(new, writer.manifest) as fresh:
         for part in parts:
             for entries in _chunks(part):
-                readings = _observed(entries, observer)
+                whole = part.number is not None
+                known = _numbered(entries, observer, lost) if whole else entries
+                readings = _observed(known, observer)
                 frame = frame_of(writer.manifest["run_id"], readings)
                 fresh.write_part(TABLE, frame)
                 made, rows = made + 1, rows + frame.height
@@ -99,6 +105,23 @@ def _observed(
             yield entry.scrape, entry.time_us, reading.canonical.samples
 
 
+def _numbered(
+    entries: Iterator[Entry], observer: Observer, lost: list[dict[str, Any]]
+) -> Iterator[Entry]:
+    """Entries, counting those that are missing between them."""
+    for entry in entries:
+        told = any(
+            gap["start_us"] <= entry.time_us and gap["end_us"] >= observer.last_us for gap in lost
+        )
+        observer.pass_over(entry.scrape, told=told)
+        yield entry
+
+
+def _lost_gaps(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Gaps of scrapes that were made and not written: no page shows them."""
+    return [gap for gap in manifest["gaps"] or () if gap["reason"].startswith(NOT_WRITTEN)]
+
+
 def _chunks(part: PagePart) -> Iterator[Iterator[Entry]]:
     """Entries of one part; recorded pages are many parts, cut by their bytes alone."""
     entries = read_pages(part)
@@ -110,13 +133,13 @@ def _chunks(part: PagePart) -> Iterator[Iterator[Entry]]:
 
         def chunk(first: Entry) -> Iterator[Entry]:
             nonlocal held
-            size = len(first.page or "")
+            size = first.page_bytes
             yield first
             for entry in entries:
                 if size >= _RECORDED_PART_BYTES:
                     held = entry
                     return
-                size += len(entry.page or "")
+                size += entry.page_bytes
                 yield entry
             held = None
 
@@ -156,13 +179,27 @@ def _manifest(
         filled["gaps"] = before["gaps"]
     collection = dict(filled.get("collection") or {})
     notes = list(collection.get("notes") or ())
-    for note in (before.get("collection") or {}).get("notes") or ():
+    for note in said_once((before.get("collection") or {}).get("notes") or ()):
         if note not in notes:
             notes.append(note)
     if recorded and _ZERO not in notes:
         notes.append(_ZERO)
     filled["collection"] = {**collection, "notes": notes}
+    if complete:
+        _keep_losses(filled, before)
     return filled
+
+
+def _keep_losses(filled: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Put back what became of scrapes that left no page."""
+    known = (before.get("collection") or {}).get("problems") or {}
+    troubles = {kind: count for kind, count in known.items() if kind in TROUBLES}
+    problems = {**filled["collection"]["problems"], **troubles}
+    filled["collection"]["problems"] = dict(sorted(problems.items()))
+    gaps = filled["gaps"] or []
+    lost = [gap for gap in _lost_gaps(before) if gap not in gaps]
+    if lost:
+        filled["gaps"] = sorted([*gaps, *lost], key=lambda gap: (gap["start_us"], gap["end_us"]))
 
 
 def _version(writer: RunWriter) -> str | None:

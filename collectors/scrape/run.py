@@ -41,6 +41,19 @@ if TYPE_CHECKING:
     from collectors.scrape.spool_hook import SpoolHook
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Problems that are the disk's or the spool's: no page that is read again shows them.
+TROUBLES = frozenset(
+    {
+        "disk_full",
+        "disk_error",
+        "not_written",
+        "run_vanished",
+        "settle_failed",
+        "spool_failed",
+        "spool_not_deleted",
+    }
+)
+NOT_WRITTEN = "not written: "  # how the reason of such a gap begins
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -143,7 +156,7 @@ class ScrapeRun:
         if found is not None:
             self._rows += len(found.samples)
             self.last_process_start_s = found.process_start_s
-        self._page_bytes += len(entry.page or "")
+        self._page_bytes += entry.page_bytes
         self._since_ns = self._since_ns or entry.monotonic_ns
         self._entries += 1
         self.observer.see(replace(reading, entry=entry))
@@ -189,7 +202,8 @@ class ScrapeRun:
         """Pack what is new in the spool; what is wrong with it is counted."""
         if self.spool is not None:
             try:
-                self.spool.pack(final=final)
+                for _ in range(self.spool.pack(final=final)):
+                    self._trouble("spool_not_deleted")
             except (OSError, ReplayError):
                 self._trouble("spool_failed")
 
@@ -219,8 +233,8 @@ class ScrapeRun:
         if closed is not None and not self._unsettled:
             self._retain(retention, now_ns)
 
-    def finish(self, retention: Retention, now_ns: int, *, final: bool = True) -> None:
-        """Settle everything and let the run go; `final`: nobody will go on with it."""
+    def finish(self, retention: Retention, now_ns: int, *, final: bool = False) -> None:
+        """Settle everything and let the run go; `final`: its engine is another one's now."""
         self.pack_spool(final=final)
         try:
             self._write_backlog()
@@ -275,7 +289,7 @@ class ScrapeRun:
             self.tally.not_written += count
             self.troubles["not_written"] += count
             self.observer.watch.lost(
-                gone[0].time_us, gone[-1].time_us, count, "not written: the disk took nothing"
+                gone[0].time_us, gone[-1].time_us, count, f"{NOT_WRITTEN}the disk took nothing"
             )
 
     def _settle_all(self, manifest: dict[str, Any] | None) -> None:
@@ -325,7 +339,7 @@ def _found_before(
 ) -> tuple[Observer, Entry | None]:
     """The findings of a run so far, what only journals have counted in; and its last scrape."""
     observer = Observer.resumed(writer.manifest, interval_us)
-    counted, last = observer.seen, None
+    last = None
     parts = page_parts(writer.path)
     if any(part.number is None for part in parts):
         rule = "was recorded elsewhere; choose another path"
@@ -334,6 +348,9 @@ def _found_before(
         for entry in _last_of(read_pages(part)):
             last = entry
             observer.prime(read_entry(entry))
+    if last is not None:
+        observer.pass_over(last.scrape + 1, told=True)
+    counted = observer.seen
     for number in numbers:
         for entry in journal_entries(journal_path(writer.path, number)):
             last = entry
@@ -341,8 +358,7 @@ def _found_before(
                 observer.prime(read_entry(entry))
                 continue
             observer.watch.reopen_gap()
-            if entry.scrape > observer.seen:
-                observer.outcomes["not_kept"] += entry.scrape - observer.seen
+            observer.pass_over(entry.scrape)
             observer.see(read_entry(entry))
     observer.watch.reopen_gap()
     return observer, last

@@ -4,9 +4,7 @@ Each step leaves a file that is whole, and what is there already is not made aga
 after a kill between any two steps, the result is the same. The journal goes last.
 """
 
-import os
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 TABLE = "metric_samples"
-_PIECE = 32  # scrapes
+_PIECE_ROWS = 20_000
 
 
 def settle(writer: RunWriter, number: int) -> None:
@@ -54,10 +52,24 @@ def frame_of(run_id: str, scrapes: Iterable[tuple[int, int, list[MetricSample]]]
     """Samples as one frame, made piece by piece: a frame takes far less room than its rows do."""
     import polars as pl
 
-    scrapes, frames = iter(scrapes), [samples_frame(run_id, ())]
-    while piece := list(islice(scrapes, _PIECE)):
-        frames.append(samples_frame(run_id, piece))
+    frames = [samples_frame(run_id, ())]
+    frames += [samples_frame(run_id, piece) for piece in _pieces(scrapes)]
     return pl.concat(frames)
+
+
+def _pieces(
+    scrapes: Iterable[tuple[int, int, list[MetricSample]]],
+) -> Iterator[list[tuple[int, int, list[MetricSample]]]]:
+    """Scrapes in rows of them that hold `_PIECE_ROWS` samples, or one scrape more than that."""
+    piece, rows = [], 0
+    for scrape in scrapes:
+        piece.append(scrape)
+        rows += len(scrape[2])
+        if rows >= _PIECE_ROWS:
+            yield piece
+            piece, rows = [], 0
+    if piece:
+        yield piece
 
 
 def samples_of(entries: Iterable[Entry]) -> Iterator[tuple[int, int, list[MetricSample]]]:
@@ -81,12 +93,3 @@ def repair_journals(run: Path) -> list[int]:
     for left in (run / "pages").glob(".part-*"):
         left.unlink(missing_ok=True)
     return numbers
-
-
-def sync_directory(path: Path) -> None:
-    """Wait until the disk knows which files a directory has."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

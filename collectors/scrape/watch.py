@@ -67,6 +67,7 @@ class Watch:
     _last: Moment | None = None  # scrape before, whatever became of it
     _good: Moment | None = None  # last one with values
     _failed: Counter[str] = field(default_factory=Counter)
+    _told: int = 0  # scrapes since the last good one that another gap names
     _counts: Counts | None = None
     _still: tuple[int, int] = (0, 0)  # since when tokens stand still, and for how many scrapes
 
@@ -83,6 +84,7 @@ class Watch:
                 self._see_stillness(moment, self._counts, counts)
             self._counts, self._good = counts, moment
             self._failed.clear()
+            self._told = 0
         self._last = moment
 
     def prime(self, moment: Moment, counts: Counts | None) -> None:
@@ -93,6 +95,13 @@ class Watch:
         else:
             self._counts, self._good = counts, moment
             self._failed.clear()
+
+    def missed(self, scrapes: int, *, told: bool) -> None:
+        """Take note of scrapes that nothing is left of; `told`: another gap names them."""
+        if told:
+            self._told += scrapes
+        else:
+            self._failed["not_kept"] += scrapes
 
     def open_gap(self) -> dict[str, Any] | None:
         """The gap that has not ended yet, as far as it is known."""
@@ -129,7 +138,7 @@ class Watch:
         start_us = self._good.time_us if self._good else 0
         failed = sum(self._failed.values())
         slots = round((moment.time_us - start_us) / self.interval_us) - (self._good is not None)
-        silent = max(0, slots - failed)
+        silent = max(0, slots - failed - self._told)
         if not failed and not (silent and self._last):
             return
         reasons = [_reason(self._failed)] if failed else []

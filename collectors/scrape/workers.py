@@ -12,6 +12,7 @@ from typing import Any
 
 _MOST_PROCESSES = 64
 _MOST_TRACKS = 16
+_MOST_COUNTERS = 4096
 _FALLS = 3  # that an earlier sequence explains, before we believe it
 _WINDOW = 30  # scrapes in which they must lie
 _TOLERANCE_S = 1.0
@@ -66,9 +67,10 @@ class Workers:
 
     def _see_process(self, scrape: int, start_s: float) -> None:
         known = next((p for p in self._processes if abs(p - start_s) <= _TOLERANCE_S), start_s)
-        if self._current is not None and known < self._current:
-            # A restart always begins later, so the older process has answered beside it.
-            self.since = self._processes.get(known, scrape - 1) + 1
+        if known in self._processes and known != self._current:
+            # It has lived beside the one that answered meanwhile. An earlier start alone says
+            # nothing: the host's clock may have been set back before a restart.
+            self.since = self._processes[known] + 1
         self._current = known
         self._processes[known] = scrape
         if len(self._processes) > _MOST_PROCESSES:
@@ -81,7 +83,7 @@ class Workers:
             fell = value < before.get(key, value)
             if key in self._tracks:
                 self._tracks[key].take(value, scrape, fell=fell)
-            elif fell:
+            elif fell and len(self._tracks) < _MOST_COUNTERS:
                 self._tracks[key] = _Tracks([before[key], value])
         for tracks in self._tracks.values():
             recent = tracks.explained

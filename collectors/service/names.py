@@ -10,7 +10,10 @@ _DIGITS = 16
 
 
 def instance_name(url: str) -> str:
-    """Address and port in digits, or a hash of the host's name; the same whenever it is seen."""
+    """Address and port in digits, or a hash of the host's name; the same whenever it is seen.
+
+    One address can answer differently under https, so that is another name.
+    """
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -24,4 +27,5 @@ def instance_name(url: str) -> str:
     path = parts.path.strip("/")
     other = path not in {"", "metrics"}
     behind = f"_{sha256(path.encode()).hexdigest()[:_DIGITS]}" if other else ""
-    return f"{name}_{port}{behind}"
+    secure = "_https" if parts.scheme == "https" else ""
+    return f"{name}_{port}{secure}{behind}"

@@ -7,12 +7,13 @@ file, the table and the key. Secrets are never in it: it names the files that ho
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from collectors.durations import duration_us, size_bytes
 from collectors.scrape.credentials import TOKEN_VARIABLE, Credentials
-from collectors.scrape.fetch import MOST_PAGE_BYTES
+from collectors.scrape.fetch import LARGEST_PAGE_BYTES, MOST_PAGE_BYTES
 from collectors.scrape.run import Rotation
 from collectors.scrape.urls import urls_of
 from replay.errors import InputError, describe
@@ -119,8 +120,9 @@ def _time(minimum_us: int) -> Read:
     return read
 
 
-def _size(value: Any, place: str, name: str, _: Path) -> int:
-    return size_bytes(str(value) if type(value) is int else _text(value, place, name), name, place)
+def _size(value: Any, place: str, name: str, _: Path, most_bytes: int | None = None) -> int:
+    text = str(value) if type(value) is int else _text(value, place, name)
+    return size_bytes(text, name, place, most_bytes)
 
 
 def _listen(value: Any, place: str, name: str, _: Path) -> tuple[str, int] | None:
@@ -175,7 +177,7 @@ _COLLECT: Mapping[str, Read] = {
     "interval": _time(_SHORTEST_US),
     "timeout": _time(_SHORTEST_US),
     "rediscover": _time(_SECOND_US),
-    "most_page": _size,
+    "most_page": partial(_size, most_bytes=LARGEST_PAGE_BYTES),
     "rotate_every": _time(_SECOND_US),
     "rotate_rows": _count,
     "keep_age": _time(_SECOND_US),

@@ -133,7 +133,7 @@ def drive_command(
 
 
 def _plan(workload: Path, given: dict[str, Any]) -> Any:
-    from collectors.drive.schedule import Plan, due_times, speed_of
+    from collectors.drive.schedule import Plan, scheduled, speed_of
     from collectors.durations import duration_us
     from replay.workload_file import read_workload
 
@@ -141,8 +141,7 @@ def _plan(workload: Path, given: dict[str, Any]) -> Any:
     cut = given["max_gap"]
     max_gap_us = None if cut is None else duration_us(cut, "--max-gap")
     read = read_workload(workload)
-    due = due_times((r.arrival_us for r in read.requests), speed, max_gap_us)
-    return Plan(read, tuple(due)), speed, max_gap_us
+    return Plan(scheduled(read, speed, max_gap_us)), speed, max_gap_us
 
 
 def _chosen(workload: Path, given: dict[str, Any]) -> "Chosen":

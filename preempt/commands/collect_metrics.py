@@ -63,31 +63,38 @@ def metrics_command(context: click.Context, /, quiet: bool, as_json: bool, **giv
     from collectors.scrape.command import choices, collect
 
     chosen = choices(given)
-    status, at_terminal = Status(), not quiet and not as_json
-    collector, interrupted = collect(chosen, status if at_terminal and status.visible else None)
+    status = Status(told=not quiet, at_terminal=not quiet and not as_json)
+    collector, interrupted = collect(chosen, status)
     status.clear()
     summary = summary_of(collector, chosen)
     if as_json:
         options.print_json(summary)
     for line in _lines(summary):
         say(line, quiet=quiet or as_json)
-    context.exit(130 if interrupted else 0)
+    context.exit(130 if interrupted else 0 if collector.counters.outcomes["ok"] else 1)
 
 
 class Status:
-    """One line at a terminal, overwritten now and then."""
+    """A word when the first scrapes fail; at a terminal one line, overwritten now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: bool, at_terminal: bool) -> None:
         import sys
 
-        self.visible = sys.stderr.isatty()
+        self.visible = at_terminal and sys.stderr.isatty()
+        self._tell = told
         self._next, self._shown = 0.0, False
 
     def __call__(self, collector: "Collector") -> None:
         """Show what the collector did so far, at most every half second."""
         import time
 
+        if self._tell:
+            self._tell = False
+            for outcome in collector.counters.outcomes.keys() - {"ok"}:
+                say(f"the first scrape gave no samples ({outcome}); trying on")
         now = time.monotonic()
+        if not self.visible:
+            return
         if now < self._next:
             return
         self._next, self._shown = now + 0.5, True

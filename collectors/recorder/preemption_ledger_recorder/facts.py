@@ -38,13 +38,14 @@ COLUMNS: Mapping[str, list[str]] = {
 }
 # How each column of the measured tables was taken.
 SOURCES: Mapping[str, str] = {
-    "arrival_us": "add_request of the scheduler, monotonic",
-    "engine_arrival_us": "Request.arrival_time, wall clock of the API server",
+    "arrival_us": "engine_arrival_us, or add_request of the scheduler where that is null",
+    "engine_arrival_us": "Request.arrival_time, wall clock of the API server when it took it",
     "cached_tokens": "computed tokens at the first schedule that this step did not schedule",
     "prefix_blocks": "Request.block_hashes of the prompt's full blocks, numbered by appearance",
     "queue_time_us": "first schedule minus add_request, both of the engine core",
     "requeue_time_us": "from each preemption to the schedule that resumed the request, summed",
-    "ttft_us": "update_from_output with the first token minus add_request; no HTTP in it",
+    "ttft_us": "update_from_output with the first token, monotonic, minus arrival_us, wall clock",
+    "e2e_us": "update_from_output with the last token, monotonic, minus arrival_us, wall clock",
     "generated_tokens": "tokens the scheduler holds for the request when it ends",
     "num_preemptions": "Request.num_preemptions of the scheduler, also for aborted requests",
     "prefill_tokens": "tokens scheduled to compute known text, a resumed request's included",

@@ -27,6 +27,7 @@ FRAME_RECORDS = 4096
 _BITE = 32  # records encoded before the engine's thread may go first
 _PAUSE_S = 0.00005
 _FRAME_BYTES = 2**20  # of text; a frame ends behind the record that passes it
+_MAX_SAFE_INTEGER = 2**53 - 1
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -173,11 +174,12 @@ class Spool:
             return None
 
     def _request(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
-        kind, n, engine_id, *middle, hashes, features = record
+        kind, n, engine_id, arrival, prompt_tokens, *given, hashes, features = record
         for name in features or ():
             self._feature(name)
         numbers = None if hashes is None else self._prefixes.of(hashes)
-        return (kind, n, client_id(engine_id), *middle, numbers, features)
+        sizes = (arrival, prompt_tokens, *map(_safe, given))
+        return (kind, n, client_id(engine_id), *sizes, numbers, features)
 
     def _losses(self) -> list[bytes]:
         dropped = self.buffer.refused + self._lost + self.errors
@@ -186,3 +188,8 @@ class Spool:
             return []
         self._told = now
         return [_encode(("X", *now)).encode()]
+
+
+def _safe(given: Any) -> int | None:
+    """An integer that a client chose; null where not every reader of JSON keeps it exactly."""
+    return given if type(given) is int and abs(given) <= _MAX_SAFE_INTEGER else None
