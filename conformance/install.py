@@ -99,9 +99,10 @@ class Machine:
             "preemption-ledger", "vllm"
         )
 
-    def run(self, *command: str | Path) -> str:
-        """Standard output of a command; `InstallFailed` if it fails."""
-        calm = {
+    @property
+    def calm(self) -> dict[str, str]:
+        """Variables under which uv works anywhere: in a clean shell, behind a company's proxy."""
+        return dict(self.environ) | {
             # On the environments' disk: files are linked, not copied.
             "UV_CACHE_DIR": str(self.root / "uv"),
             "UV_PYTHON_DOWNLOADS": "never",
@@ -109,7 +110,10 @@ class Machine:
             "UV_SYSTEM_CERTS": "1",
             "UV_NATIVE_TLS": "1",  # its name before
         }
-        return self.execute(command, dict(self.environ) | calm)
+
+    def run(self, *command: str | Path) -> str:
+        """Standard output of a command; `InstallFailed` if it fails."""
+        return self.execute(command, self.calm)
 
 
 def environment(

@@ -125,7 +125,7 @@ def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
     machine = Machine()
     _, base = find_python(machine)
     command = [str(tools(base, machine) / "uv"), "--no-config", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+    return subprocess.run(command, env=machine.calm, capture_output=True, text=True, check=True)
 
 
 def preempt(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
