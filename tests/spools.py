@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from collectors.columns import FILLED_ON_EVENT
 from collectors.frames import append_frame
 from collectors.run import Run
 
@@ -77,16 +78,7 @@ def records_of(run: Run) -> list[Record]:
     return [*records, *map(_step, steps)]
 
 
-PREEMPT = (
-    "context_tokens",
-    "computed_tokens",
-    "generated_tokens",
-    "freed_blocks",
-    "free_blocks_before",
-    "running",
-    "waiting",
-    "num_preemptions",
-)
+PREEMPT = FILLED_ON_EVENT["preempt"]
 STEP = (
     *("scheduled_tokens", "prefill_tokens", "decode_requests", "kv_tokens", "free_blocks"),
     *("running", "waiting"),

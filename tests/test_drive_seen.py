@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.drive.seen import Seen, request_row, tpot_us
+from collectors.drive.seen import Seen, request_row
 from collectors.drive.stream import MOST_EVENT_BYTES, BadStream, Events, Told, told, word
+from collectors.tpot import tpot_us
 from replay.workload import Request
 
 

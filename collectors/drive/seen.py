@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from collectors.tpot import tpot_us
 from replay.workload import Request
 
 CLIENT_SCHEMA = "preemption-client/1"
@@ -35,14 +36,6 @@ class Seen:
             self.largest_gap_us = max(self.largest_gap_us or 0, now_us - self.last_us)
         self.last_us = now_us
         self.chunks += 1
-
-
-def tpot_us(first_us: int | None, last_us: int | None, tokens: int | None) -> int | None:
-    """Time per output token after the first, to the nearest microsecond; None below two tokens."""
-    if first_us is None or last_us is None or tokens is None or tokens < 2:  # noqa: PLR2004
-        return None
-    gaps = tokens - 1
-    return (2 * (last_us - first_us) + gaps) // (2 * gaps)
 
 
 def request_row(request: Request, intended_us: int, seen: Seen | None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from collectors.spool import (
     Resume,
     Step,
 )
+from collectors.tpot import tpot_us
 from replay.errors import InputError
 from replay.strict import MAX_SAFE_INTEGER
 
@@ -250,9 +251,7 @@ class SessionRows:
         arrival, first, last = one.arrival_us, ending.first_us, ending.last_us
         tokens = ending.generated
         decode = self._since(first, last)
-        tpot = None
-        if decode is not None and tokens is not None and tokens > 1:
-            tpot = (2 * decode + tokens - 1) // (2 * (tokens - 1))  # the nearest integer
+        tpot = None if decode is None else tpot_us(first, last, tokens)
         moved = None if one.engine_arrival_us is None else self.window.moved(one.engine_arrival_us)
         self.rows["measured_requests"].append(
             (
