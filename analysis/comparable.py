@@ -1,4 +1,4 @@
-"""Manifest fields that make two runs alike, by their dotted names; joins and gates share them."""
+"""What joins and gates both ask of runs: the manifest fields that make two alike, and requests."""
 
 ENGINE_FIELDS = (
     "engine.name",
@@ -24,3 +24,8 @@ SCHEDULER_FIELDS = (
     "scheduler.async_scheduling",
 )
 WITHOUT_DRIVER = ("cpu",)  # device kinds that have none, so that null is no unknown
+# What a run of metrics alone lacks, for whoever needs requests: said in one line, with the way out.
+METRICS_ONLY = (
+    "metrics name no request; record with the recorder inside the engine (preempt collect pack), or"
+    " offer the load with preempt collect drive"
+)

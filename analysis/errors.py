@@ -7,7 +7,7 @@ AnalysisError              root; exit 2
 └── NotComparable          like is not compared with like: exit 4
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from replay.errors import ReplayError
 
@@ -29,10 +29,23 @@ class QueryError(AnalysisError):
 
 
 class NotComparable(AnalysisError):
-    """Fidelity compares like with like; `fields` names everything that differs."""
+    """Like is compared with like only; `fields` names everything that differs or is not known.
+
+    `differ` and `not_known` say it for people, a text each: what stood against what, and what one
+    side does not know.
+    """
 
     exit_code = 4
 
-    def __init__(self, what: str, fields: Iterable[str], values: Sequence[str] = ()) -> None:
-        self.fields = tuple(fields)
-        super().__init__(f"{what}: not comparable, differing in {', '.join(values or self.fields)}")
+    def __init__(
+        self,
+        what: str,
+        fields: Iterable[str],
+        differ: Iterable[str],
+        not_known: Iterable[str] = (),
+    ) -> None:
+        self.what, self.fields = what, tuple(fields)
+        self.differ, self.not_known = tuple(differ), tuple(not_known)
+        parts = [f"differing in {', '.join(self.differ)}"] if self.differ else []
+        parts += [f"not known on one side: {', '.join(self.not_known)}"] if self.not_known else []
+        super().__init__(f"{what}: not comparable, {'; '.join(parts)}")

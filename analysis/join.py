@@ -5,12 +5,13 @@ names every field that differs, and what is unknown differs. A *what-if* is the 
 under another capacity, rule or policy, and every row says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
-from analysis.comparable import ENGINE_FIELDS, SCHEDULER_FIELDS, WITHOUT_DRIVER
+from analysis.comparable import ENGINE_FIELDS, METRICS_ONLY, SCHEDULER_FIELDS, WITHOUT_DRIVER
 from analysis.errors import AnalysisError, NotComparable
 from analysis.sqlfiles import sql
 from replay.strict import printable
@@ -25,6 +26,8 @@ RUN_FIELDS = (
     *SCHEDULER_FIELDS,
 )
 Row = dict[str, Any]
+_MOST_CHARACTERS = 40
+_HASH_DIGITS = 12
 
 
 def fidelity_join(db: duckdb.DuckDBPyConnection, ledger_id: str, run_id: str) -> list[Row]:
@@ -38,16 +41,21 @@ def fidelity_join(db: duckdb.DuckDBPyConnection, ledger_id: str, run_id: str) ->
     source = _source_run(db, ledger_id, run_id)
     keys = {"ledger_id": ledger_id, "ledger_run_id": source, "run_id": run_id}
     found = _rows(db, sql("joins", "differences"), keys)
+    differ = [_shown(row) for row in found if _known(row)]
+    not_known = [_shown(row) for row in found if not _known(row)]
     fields = [row["field"] for row in found]
-    shown = [_shown(row) for row in found]
     if source is not None and source != run_id:
-        others = [f for f in _differing_runs(db, source, run_id) if f not in fields]
-        fields += others
-        shown += [
-            f"{field} (of {printable(source)}, which its workload came from)" for field in others
-        ]
+        others = _compare_runs(db, source, run_id)
+        fields += [f for f in (*others.differ, *others.not_known) if f not in fields]
+        of = f"of {printable(source)}, its workload's run"
+        differ += [f"{field} ({of})" for field in others.differ]
+        if others.loaded:
+            not_known += [f"{field} ({of})" for field in others.not_known]
+        else:
+            not_known.append(f"every field {of}: not loaded")
     if fields:
-        raise NotComparable(f"ledger {ledger_id[:12]} and run {printable(run_id)}", fields, shown)
+        what = f"ledger {ledger_id[:12]} and run {printable(run_id)}"
+        raise NotComparable(what, fields, differ, not_known)
     return _rows(db, sql("joins", "fidelity"), keys)
 
 
@@ -69,9 +77,16 @@ def what_if_join(db: duckdb.DuckDBPyConnection, ledger_id: str, run_id: str) -> 
 
 
 def _require_run(db: duckdb.DuckDBPyConnection, run_id: str) -> None:
-    query = "SELECT 1 FROM measured_runs WHERE run_id = ?"
-    if db.execute(query, [run_id]).fetchone() is None:
+    query = """
+        SELECT r.offered_requests IS NULL AND q.run_id IS NULL
+        FROM measured_runs AS r
+        LEFT JOIN (SELECT DISTINCT run_id FROM measured_requests) AS q ON q.run_id = r.run_id
+        WHERE r.run_id = ?"""
+    found = db.execute(query, [run_id]).fetchone()
+    if found is None:
         raise AnalysisError(f"run {printable(run_id)}: is not loaded; add it with preempt load")
+    if found[0]:
+        raise AnalysisError(f"run {printable(run_id)}: holds no requests to join; {METRICS_ONLY}")
 
 
 def _source_run(db: duckdb.DuckDBPyConnection, ledger_id: str, run_id: str) -> str | None:
@@ -88,16 +103,25 @@ def _source_run(db: duckdb.DuckDBPyConnection, ledger_id: str, run_id: str) -> s
     return source
 
 
-def _differing_runs(db: duckdb.DuckDBPyConnection, one: str, other: str) -> list[str]:
-    """Fields in which two runs differ: all of them where one is not loaded."""
+@dataclass(frozen=True)
+class _Others:
+    """How the run that a workload came from is not like another; all unknown where not loaded."""
+
+    loaded: bool
+    differ: list[str]
+    not_known: list[str]
+
+
+def _compare_runs(db: duckdb.DuckDBPyConnection, source: str, run_id: str) -> _Others:
     columns = ", ".join(name.replace(".", "_") for name in RUN_FIELDS)
-    rows: list[Sequence[Any]] = []
-    for run_id in (one, other):
-        query = f"SELECT {columns} FROM measured_runs WHERE run_id = ?"  # noqa: S608 - own names
-        found = db.execute(query, [run_id]).fetchone()
-        rows.append([None] * len(RUN_FIELDS) if found is None else found)
-    first, second = (dict(zip(RUN_FIELDS, row, strict=True)) for row in rows)
-    return [f for f in RUN_FIELDS if not _alike(f, first, second)]
+    query = f"SELECT {columns} FROM measured_runs WHERE run_id = ?"  # noqa: S608 - own names
+    found = [db.execute(query, [one]).fetchone() for one in (source, run_id)]
+    first, second = (
+        dict(zip(RUN_FIELDS, row or [None] * len(RUN_FIELDS), strict=True)) for row in found
+    )
+    unlike = [f for f in RUN_FIELDS if not _alike(f, first, second)]
+    not_known = [f for f in unlike if None in (first[f], second[f])]
+    return _Others(found[0] is not None, [f for f in unlike if f not in not_known], not_known)
 
 
 def _alike(field: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -106,9 +130,15 @@ def _alike(field: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> b
     return first[field] is not None and bool(first[field] == second[field])
 
 
+def _known(row: Row) -> bool:
+    return None not in (row["modelled_value"], row["measured_value"])
+
+
 def _shown(row: Row) -> str:
+    """The field with both values; of a hash its first digits, which tell it from another."""
+    most = _HASH_DIGITS if row["field"].endswith("_sha256") else _MOST_CHARACTERS
     values = (row[f"{side}_value"] for side in ("modelled", "measured"))
-    modelled, measured = ("unknown" if v is None else printable(v, 40) for v in values)
+    modelled, measured = ("unknown" if v is None else printable(v, most) for v in values)
     return f"{row['field']} (modelled {modelled}, measured {measured})"
 
 

@@ -7,10 +7,16 @@ both meet, each column does. Names in it come from strangers and are escaped.
 from collections.abc import Iterator, Sequence
 
 from analysis import report_modelled
+from analysis.comparable import METRICS_ONLY
+from analysis.counter import disagreement
+from analysis.driver import driver_limitations
 from analysis.markdown import escape, milliseconds, table
 from analysis.report_data import ReportData, Row
 from analysis.report_modelled import SENTENCE
 from replay.limitations import LIMITATIONS
+from replay.strict import printable
+
+_MOST_NAMED = 10  # runs in one sentence
 
 
 def markdown_report(data: ReportData) -> str:
@@ -21,10 +27,11 @@ def markdown_report(data: ReportData) -> str:
         _runs(data),
         _statuses(data.statuses),
         _by_preemptions(data.by_preemptions),
+        _counters(data.counters),
         report_modelled.ledgers(data.ledgers),
         report_modelled.requests(data),
         report_modelled.kinds_of_join(data),
-        _limitations(data.gates),
+        _limitations(data),
         report_modelled.hashes(data.ledgers),
     )
     return "\n".join(line for section in sections for line in section).rstrip("\n") + "\n"
@@ -152,8 +159,10 @@ def _statuses(statuses: Sequence[Row]) -> Iterator[str]:
     )
     yield ""
     for run, row in by_run.items():
+        if row["offered"] is None:
+            continue
         there = sum(row[n] for n in names)
-        if row["offered"] is not None and there != row["offered"]:
+        if there != row["offered"]:
             yield (
                 f"**{escape(run)} is incomplete: {there:,} rows of {row['offered']:,} requests"
                 " offered. No number of this run speaks for the missing ones.**"
@@ -192,13 +201,83 @@ def _by_preemptions(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
 
 
-def _limitations(gates: Sequence[Row]) -> Iterator[str]:
+def _counters(rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    yield "## Preemptions by the engine's own counter (measured)"
+    yield ""
+    yield from table(
+        (
+            "run",
+            "series",
+            "samples",
+            "from (s)",
+            "to (s)",
+            "preemptions by the counter",
+            "resets",
+            "preempt events then",
+            "difference",
+            "not compared",
+        ),
+        [
+            (
+                r["run_id"],
+                r["measured_series"],
+                r["measured_samples"],
+                _seconds(r["measured_from_us"]),
+                _seconds(r["measured_to_us"]),
+                r["measured_counter_preemptions"],
+                r["measured_resets"],
+                r["measured_preempt_events_in_window"],
+                r["measured_difference"],
+                r["measured_not_compared"],
+            )
+            for r in rows
+        ],
+    )
+    yield ""
+    yield (
+        "The counter rises when a victim next emits a token, so a number belongs to a window. A"
+        " dash is not measured. After a reset the counter's number is a lower bound. The events"
+        " are the recorder's in the counter's window, the difference is counter less events."
+    )
+    yield ""
+    for r in rows:
+        if sentence := disagreement(r):
+            yield f"**{escape(r['run_id'])}: {escape(sentence, SENTENCE)}.**"
+            yield ""
+
+
+def _limitations(data: ReportData) -> Iterator[str]:
     yield "## Limitations"
     yield ""
-    sentences = [text for gate in gates for text in gate["limitations"]]
+    sentences = [text for run in data.runs for text in _of_run(run)]
+    sentences += _without_requests(data.runs)
+    sentences += [text for gate in data.gates for text in gate["limitations"]]
     for sentence in dict.fromkeys((*sentences, *LIMITATIONS)):
         yield f"- {escape(sentence, SENTENCE)}"
     yield ""
+
+
+def _of_run(run: Row) -> list[str]:
+    return driver_limitations(run["run_id"], lambda dotted: run[dotted.replace(".", "_")])
+
+
+def _without_requests(runs: Sequence[Row]) -> list[str]:
+    bare = [
+        printable(r["run_id"])
+        for r in runs
+        if r["measured_requests"] is None and r["offered_requests"] is None
+    ]
+    if not bare:
+        return []
+    more = f" and {len(bare) - _MOST_NAMED} more" if len(bare) > _MOST_NAMED else ""
+    names = ", ".join(bare[:_MOST_NAMED])
+    return [f"No request was recorded in {names}{more}: {METRICS_ONLY}."]
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1_000_000
 
 
 def _quantiles(run: Row, name: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from analysis.counter import counter_rows
 from analysis.sqlfiles import sql
 
 Row = dict[str, Any]
@@ -19,6 +20,7 @@ class ReportData:
     runs: Sequence[Row]
     statuses: Sequence[Row]
     by_preemptions: Sequence[Row]
+    counters: Sequence[Row]
     ledgers: Sequence[Row]
     requests: Sequence[Row]
     differences: Sequence[Row]
@@ -31,6 +33,7 @@ def report_data(db: duckdb.DuckDBPyConnection) -> ReportData:
         runs=_rows(db, sql("report", "runs")),
         statuses=_rows(db, "FROM run_status_counts ORDER BY ALL"),
         by_preemptions=_rows(db, sql("report", "by_preemptions")),
+        counters=counter_rows(db),
         ledgers=_rows(db, sql("report", "ledgers")),
         requests=_rows(db, sql("report", "requests")),
         differences=_rows(db, sql("report", "differences")),

@@ -32,6 +32,8 @@ VIEWS = (
     "flagged_requests",
     "preemption_costs",
     "run_status_counts",
+    "preemption_counter",
+    "preemption_counter_totals",
 )
 
 

@@ -1,14 +1,11 @@
 """The store: ledgers and runs as typed tables in one DuckDB file, rebuilt at will (SPEC §10).
 
 The Parquet files are the source of truth. One load of one path is one transaction, so a load that
-fails or is killed leaves what was there. Rows go in through a private temporary Parquet file of
-the checked frames: DuckDB reads polars frames only with pyarrow, and reading the source files a
-second time could find something else in them than what was checked.
+fails or is killed leaves what was there.
 """
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +15,8 @@ import duckdb
 from analysis import frames
 from analysis.database import REBUILD, SCHEMA, connect, create, transaction
 from analysis.errors import ContentConflict
+from analysis.growth import grown
+from analysis.tables import insert_frame, insert_row, same_rows
 from collectors.run import Run, read_run
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
@@ -51,21 +50,33 @@ _RUN_TABLES = {
 }
 
 
+STATES = ADDED, REFRESHED, THERE = "added", "refreshed", "already there"
+
+
 @dataclass(frozen=True)
 class Loaded:
-    """What one ledger, run or gate report came to; `added` is False if it was already there."""
+    """What one ledger, run or gate report came to: `state` is added, refreshed or already there."""
 
     path: Path
     kind: str  # ledger, run or gate report
     id: str
     run_id: str | None
-    added: bool
+    state: str
+
+    @property
+    def added(self) -> bool:
+        """Whether it is new in the store."""
+        return self.state == ADDED
 
 
-def load_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
-    """Add a run; False if it is there already, `ContentConflict` if it is there as another."""
+def load_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool = False) -> bool:
+    """Add a run; False if it is there already with the same content.
+
+    One that was loaded while it was collected, and has only grown since, is replaced. Any other
+    content under its id is a `ContentConflict`, unless `refresh` asks to replace that, too.
+    """
     with transaction(db, str(run.path)):
-        return _add_run(db, run)
+        return _add_run(db, run, refresh=refresh) != THERE
 
 
 def load_ledger(
@@ -91,20 +102,28 @@ def load_gate_report(
 
 
 def load_path(
-    db: duckdb.DuckDBPyConnection, path: Path, notice: Notice = lambda _: None
+    db: duckdb.DuckDBPyConnection,
+    path: Path,
+    notice: Notice = lambda _: None,
+    *,
+    refresh: bool = False,
 ) -> list[Loaded]:
     """Add what `path` holds, all of it or nothing.
 
     A directory with receipt.json is a ledger, one with manifest.json a run, a JSON file a gate
-    report; any other directory stands for those of its entries that are ledgers or runs. `notice`
-    hears of each path before it is read, and may give who is to hear how far it is verified.
+    report; any other directory stands for what `sources` finds in it. `notice` hears of each path
+    before it is read, and may give who is to hear how far it is verified. `refresh`: `load_run`.
     """
     with transaction(db, printable(str(path), 200)):
-        return [_load(db, source, notice) for source in sources(path)]
+        return [_load(db, source, notice, refresh=refresh) for source in sources(path)]
 
 
 def sources(path: Path) -> list[Path]:
-    """Ledgers, runs and reports that a path stands for; `InputError` where it is none."""
+    """Ledgers, runs and reports that a path stands for; `InputError` where it is none.
+
+    Of a directory that is neither its entries count, and where none of them is one, theirs: that
+    is how a collecting service lays out its output.
+    """
     if path.is_file() or _kind(path) is not None:
         return [path]
     place = printable(str(path), 200)
@@ -113,11 +132,17 @@ def sources(path: Path) -> list[Path]:
         entries = sorted(path.iterdir())
     except OSError as exc:
         raise InputError(place, "", rule, exc.strerror) from exc
-    # What begins with a dot is another command's unfinished output.
-    found = [e for e in entries if not e.name.startswith(".") and _kind(e) is not None]
+    found = _evidence(entries) or _evidence(
+        inner for e in entries if e.is_dir() and not e.is_symlink() for inner in sorted(e.iterdir())
+    )
     if not found:
         raise InputError(place, "", rule, f"a directory of {len(entries)} other entries")
     return found
+
+
+def _evidence(entries: Iterable[Path]) -> list[Path]:
+    """Entries that are a ledger or a run; a dot begins another command's unfinished output."""
+    return [e for e in entries if not e.name.startswith(".") and _kind(e) is not None]
 
 
 def _kind(path: Path) -> str | None:
@@ -128,44 +153,59 @@ def _kind(path: Path) -> str | None:
     return "ledger" if ledger else "run" if run else None
 
 
-def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Notice) -> Loaded:
+def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Notice, *, refresh: bool) -> Loaded:
     progress = notice(path)
     match _kind(path):
         case "ledger":
             ledger = read_ledger(path)
             added = _add_ledger(db, ledger, str(path), progress)
             ledger_id, run_id = frames.ledger_key(ledger, str(path))
-            return Loaded(path, "ledger", ledger_id, run_id, added)
+            return Loaded(path, "ledger", ledger_id, run_id, ADDED if added else THERE)
         case "run":
             run = read_run(path)
-            return Loaded(path, "run", run.run_id, run.run_id, _add_run(db, run))
+            return Loaded(path, "run", run.run_id, run.run_id, _add_run(db, run, refresh=refresh))
     report = parse_json(read_text(path), str(path))
     added = _add_report(db, table(report, str(path), ""), str(path))
-    return Loaded(path, "gate report", report["report_sha256"], None, added)
+    state = ADDED if added else THERE
+    return Loaded(path, "gate report", report["report_sha256"], None, state)
 
 
-def _add_run(db: duckdb.DuckDBPyConnection, run: Run) -> bool:
+def _add_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool) -> str:
     row, tables = frames.run_row(run), {t: getattr(run, a) for t, a in _RUN_TABLES.items()}
-    where = {"run_id": run.run_id}
     known = db.execute(
-        "SELECT manifest_sha256 FROM measured_runs WHERE run_id = ?", [run.run_id]
+        "SELECT manifest_sha256, manifest FROM measured_runs WHERE run_id = ?", [run.run_id]
     ).fetchone()
     if known is None:
-        _insert_row(db, "measured_runs", row)
-        for form in frames.workload_rows(run, row):
-            _insert_row(db, "measured_workloads", form)
-        for name, frame in tables.items():
-            _insert_frame(db, name, frame)
-        return True
-    differing = [n for n, f in tables.items() if not _same_rows(db, n, f, where)]
+        _insert_run(db, run, row, tables)
+        return ADDED
+    where = {"run_id": run.run_id}
+    differing = [n for n, f in tables.items() if not same_rows(db, n, f, where)]
     if known[0] != row["manifest_sha256"]:
         differing.insert(0, "manifest.json")
-    if differing:
+    if not differing:
+        return THERE
+    if not refresh and not grown(db, run, json.loads(known[1]), tables):
         raise ContentConflict(
             f"{printable(str(run.path), 200)}: run {printable(run.run_id)} is already loaded with"
-            f" other content ({', '.join(differing)}); use another database, or {REBUILD}"
+            f" other content ({', '.join(differing)}); preempt load --refresh replaces it by this"
         )
-    return False
+    for name in ("measured_workloads", *tables):
+        db.execute(f"DELETE FROM {name} WHERE run_id = ?", [run.run_id])  # noqa: S608 - own names
+    _insert_run(db, run, row, tables)
+    return REFRESHED
+
+
+def _insert_run(
+    db: duckdb.DuckDBPyConnection,
+    run: Run,
+    row: Mapping[str, Any],
+    tables: Mapping[str, "pl.DataFrame"],
+) -> None:
+    insert_row(db, "measured_runs", row, replace=True)
+    for form in frames.workload_rows(run, row):
+        insert_row(db, "measured_workloads", form)
+    for name, frame in tables.items():
+        insert_frame(db, name, frame)
 
 
 def _add_ledger(
@@ -182,12 +222,12 @@ def _add_ledger(
     if known is None:
         events = _keyed(frames.event_frame(ledger, place), where)
         _check_ledger(ledger, place, progress)
-        _insert_row(db, "modelled_ledgers", row)
-        _insert_frame(db, "modelled_requests", requests)
-        _insert_frame(db, "modelled_events", events)
+        insert_row(db, "modelled_ledgers", row)
+        insert_frame(db, "modelled_requests", requests)
+        insert_frame(db, "modelled_events", events)
         return True
     # The receipt's hashes, just checked, hold everything else.
-    if not _same_rows(db, "modelled_requests", requests, where):
+    if not same_rows(db, "modelled_requests", requests, where):
         raise ContentConflict(
             f"{printable(place, 200)}: the ledger is already loaded with another requests.parquet;"
             f" preempt verify says which is right; use another database, or {REBUILD}"
@@ -226,7 +266,7 @@ def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place:
     query = "SELECT 1 FROM gate_results WHERE report_sha256 = ?"
     if db.execute(query, [expected]).fetchone() is not None:
         return False
-    _insert_row(db, "gate_results", row)
+    insert_row(db, "gate_results", row)
     return True
 
 
@@ -235,48 +275,3 @@ def _keyed(frame: "pl.DataFrame", keys: Mapping[str, str | None]) -> "pl.DataFra
 
     constants = [pl.lit(value, dtype=pl.String).alias(name) for name, value in keys.items()]
     return frame.select(*constants, *frame.columns)
-
-
-def _insert_row(db: duckdb.DuckDBPyConnection, name: str, row: Mapping[str, Any]) -> None:
-    columns, marks = ", ".join(row), ", ".join("?" * len(row))
-    db.execute(f"INSERT INTO {name} ({columns}) VALUES ({marks})", list(row.values()))  # noqa: S608
-
-
-def _insert_frame(db: duckdb.DuckDBPyConnection, name: str, frame: "pl.DataFrame") -> None:
-    if frame.is_empty():
-        return
-    with _parquet(frame) as path:
-        db.execute(
-            f"INSERT INTO {name} BY NAME FROM read_parquet(?, hive_partitioning = false)",
-            [path],
-        )
-
-
-def _same_rows(
-    db: duckdb.DuckDBPyConnection,
-    name: str,
-    frame: "pl.DataFrame",
-    where: Mapping[str, str | None],
-) -> bool:
-    """Whether the table holds exactly these rows for the keys, in whatever order.
-
-    Compared by a sum of 64-bit hashes: a chance of equality only decides whether a load says
-    "already there" or refuses, it never mixes rows.
-    """
-    condition = " AND ".join(f"{key} IS NOT DISTINCT FROM ${key}" for key in where)
-    digest = f"SELECT count(*), sum(CAST(hash({', '.join(frame.columns)}) AS HUGEINT)) FROM"
-    stored = db.execute(f"{digest} {name} WHERE {condition}", dict(where)).fetchone()
-    if frame.is_empty():
-        return stored == (0, None)
-    with _parquet(frame) as path:
-        source = "read_parquet(?, hive_partitioning = false)"
-        return stored == db.execute(f"{digest} {source}", [path]).fetchone()
-
-
-@contextmanager
-def _parquet(frame: "pl.DataFrame") -> Iterator[str]:
-    """Path of a nameless file of the frame: nothing is left behind, even by a killed load."""
-    with tempfile.TemporaryFile() as file:
-        frame.write_parquet(file, compression="uncompressed")
-        file.flush()
-        yield f"/dev/fd/{file.fileno()}"

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from analysis.comparable import METRICS_ONLY
 from collectors.run import Run, engine_of, has_arrive_events, read_run, run_workload
 from collectors.run_config import manifest_place, not_replayed, run_config_tables, run_rule
 from replay.config import Config, parse_config, read_config
@@ -66,6 +67,8 @@ def _from_run(path: Path, config_path: Path | None, choices: Choices) -> Inputs:
     Arrivals are its own steps if it recorded them and the profile has steps, else the clock's.
     """
     run = read_run(path)
+    if run.offered is None and run.requests.is_empty():
+        raise InputError(str(path), "", f"must hold requests to replay; {METRICS_ONLY}", "none")
     engine = engine_of(run, choices.engine)
     config = _run_config(run, config_path, assume=choices.assume_rule)
     config = config.with_policy(choices.recovery, choices.victim)

@@ -1,11 +1,16 @@
 """Ledgers and runs for the tests of the store: recorded runs, and replays of what they offered."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collectors.run import Run, read_run, run_workload
+import polars as pl
+
+from collectors.run import Run, frame_schema, read_run, run_workload
+from collectors.writer import new_manifest
 from preempt.inputs import Choices, replay_inputs
 from replay.config import Config, parse_config
 from replay.ledger import Ledger
@@ -20,6 +25,36 @@ RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 def recorded(name: str = "base-1") -> Run:
     """A recorded run of a real vLLM."""
     return read_run(RUNS / name)
+
+
+def metrics_only(run_id: str = "metrics-1") -> Run:
+    """What a collector of /metrics leaves of an engine, before its first sample."""
+    frames = {
+        name: pl.DataFrame(schema=frame_schema(table))
+        for name, table in (
+            ("requests", "measured_requests"),
+            ("events", "measured_events"),
+            ("steps", "measured_steps"),
+            ("samples", "metric_samples"),
+        )
+    }
+    start = datetime(2026, 11, 30, tzinfo=UTC)
+    manifest = new_manifest(run_id, "observed", start=start)
+    return Run(Path(run_id), run_id, manifest, None, **frames, not_finite={})
+
+
+def with_counter(
+    run: Run, by_engine: Mapping[int | None, Sequence[float | None]], *, others: bool = False
+) -> Run:
+    """The run with samples a second apart of each engine's preemption counter, and of `others`."""
+    rows = [
+        (run.run_id, k, k * 1_000_000, engine, "m", name, "{}", None, value)
+        for engine, values in by_engine.items()
+        for name in ("num_preemptions", *(["prompt_tokens"] if others else []))
+        for k, value in enumerate(values if name == "num_preemptions" else (1.0, 2.0))
+    ]
+    samples = pl.DataFrame(rows, schema=frame_schema("metric_samples"), orient="row")
+    return replace(run, samples=samples)
 
 
 @cache

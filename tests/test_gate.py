@@ -14,6 +14,7 @@ import duckdb
 import jsonschema
 import polars as pl
 import pytest
+from stored import metrics_only
 
 from analysis.gate.comparability import FIELDS, GateRun, compare, same
 from analysis.gate.contract import CHANGEABLE, Gate
@@ -381,6 +382,88 @@ def test_another_scheduling_policy_is_refused_by_name():
         " (fcfs in base-1; priority in cand-80)" == report.sentence
     )
     assert () == report.predicates
+
+
+DRIVER = {
+    "behind": False,
+    "late_requests": 0,
+    "lateness_limit_us": 50_000,
+    "max_lateness_us": 900,
+    "speed": 1.0,
+    "concurrency": None,
+    "token_seed": 0,
+    "notes": [],
+}
+BEHIND = DRIVER | {"behind": True, "late_requests": 31, "max_lateness_us": 1_234_000}
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_a_run_whose_load_driver_fell_behind_is_refused_by_name(side: str):
+    """It was offered another load than its workload says; no check is made, and the report says."""
+    base = small("base", driver=BEHIND if side == "baseline" else DRIVER)
+    cand = candidate(driver=BEHIND if side == "candidate" else DRIVER)
+    report = answer(DETERMINISTIC, base, cand)
+    late = "base" if side == "baseline" else "cand"
+    assert ("refused", ("driver_behind",), ()) == (
+        report.verdict,
+        report.reasons,
+        report.predicates,
+    )
+    assert f"refused: the load driver fell behind its schedule: {late}" == report.sentence
+    assert "client that keeps up" in (report.recommendation or "")
+    (difference,) = report.comparability.differing
+    assert [(late, side, True)] == [(v.run_id, v.side, v.value) for v in difference.values]
+    sentence = (
+        f"The load driver of {late} fell behind its schedule (31 requests more than 50 ms late,"
+        " the latest by 1,234 ms); its latencies include the client's own backlog."
+    )
+    assert sentence in report.limitations
+    assert f"- {sentence}" in report_markdown(report, "0" * 64)
+
+
+def test_every_run_that_was_late_is_named():
+    """Before whatever else differs."""
+    base = small("base", driver=BEHIND)
+    report = answer(DETERMINISTIC, base, candidate(driver=BEHIND, model__name="other"))
+    assert report.sentence.startswith(
+        "refused: the load driver fell behind its schedule: base, cand; the runs differ in"
+    )
+    assert ("driver_behind", "not_comparable") == report.reasons
+
+
+def test_a_driver_that_says_nothing_of_its_lateness_is_not_on_time():
+    """A drive that was killed is unknown, and unknown is refused."""
+    report = answer(DETERMINISTIC, small("base"), candidate(driver=DRIVER | {"behind": None}))
+    assert ("refused", ("unknown_field",)) == (report.verdict, report.reasons)
+    assert "driver.behind (unknown in cand)" in report.sentence
+
+
+def test_how_the_load_was_offered_is_a_limitation():
+    """Where nobody recorded it, and where sends waited for the engine."""
+    closed = candidate(driver=DRIVER | {"concurrency": 4})
+    report = answer(DETERMINISTIC, small("base"), closed)
+    assert "pass" == report.verdict
+    about = [text for text in report.limitations if "he load of " in text]
+    assert [
+        "Whether the load of base kept to its schedule is not known.",
+        "The load of cand was limited to 4 requests in flight: where that many were, the next"
+        " waited for the engine (closed loop).",
+    ] == about
+
+
+def test_runs_of_metrics_alone_are_refused_in_one_line_that_says_what_to_record():
+    """Not by the wall of everything that such a run does not know."""
+    bare = metrics_only("metrics-1")
+    report = answer(DETERMINISTIC, small("base"), bare)
+    assert ("refused", ("no_requests",)) == (report.verdict, report.reasons)
+    assert (
+        "refused: no request was recorded (metrics name no request; record with the recorder inside"
+        " the engine (preempt collect pack), or offer the load with preempt collect drive):"
+        " metrics-1" == report.sentence
+    )
+    assert "record requests on both sides and run again" == report.recommendation
+    assert ["base"] == [r.run_id for r in report.runs]  # the other has no numbers, not zeros
+    assert "| ok | 8 | – |" in report_markdown(report, "0" * 64)
 
 
 def test_another_workload_is_refused():

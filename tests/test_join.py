@@ -18,6 +18,7 @@ from stored import (
     engine_ledger,
     engine_ledger_with,
     lab_ledger,
+    metrics_only,
     recorded,
     sealed,
     stepped_ledger,
@@ -386,7 +387,7 @@ def test_another_run_must_be_like_the_ledgers_own(
     """Another model, device or cache is named, and so is one that nobody knows."""
     ledger_id = loaded(db, engine_ledger())
     store.load_run(db, changed(recorded(), "again", **{field: value}))
-    with pytest.raises(NotComparable, match="of base-1, which its workload came from") as caught:
+    with pytest.raises(NotComparable, match="of base-1, its workload's run") as caught:
         fidelity_join(db, ledger_id, "again")
     assert (field,) == caught.value.fields
 
@@ -478,6 +479,15 @@ def test_a_status_that_did_not_occur_is_counted_as_zero(db: duckdb.DuckDBPyConne
     assert {240} == {offered for *_, offered in found}
 
 
+def test_a_run_whose_requests_nobody_recorded_has_unknown_statuses(
+    db: duckdb.DuckDBPyConnection,
+) -> None:
+    """Metrics alone do not say that none failed: null, not zero."""
+    store.load_run(db, metrics_only())
+    query = "SELECT measured_requests FROM run_status_counts WHERE run_id = 'metrics-1'"
+    assert [(None,)] * 6 == rows(db, query)
+
+
 def test_a_run_without_requests_still_has_its_statuses(db: duckdb.DuckDBPyConnection) -> None:
     """Silence is six zeros beside what was offered, not an absent run."""
     run = changed(recorded(), "silent")
@@ -496,17 +506,40 @@ def test_the_limitations_travel_with_every_ledger(db: duckdb.DuckDBPyConnection)
 # The command.
 
 
-def test_fidelity_refuses_with_exit_code_4(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line on standard error names the fields; nothing is printed as if it were a result."""
-    write_ledger(lab_ledger(), tmp_path / "lab")
+def refused(capsys: pytest.CaptureFixture[str], ledger: Path, run: Path) -> list[str]:
+    """Lines of a refusal on standard error; nothing is printed as if it were a result."""
     with pytest.raises(SystemExit) as caught:
-        main(["fidelity", str(tmp_path / "lab"), str(RUNS / "base-1")])
+        main(["fidelity", str(ledger), str(run)])
     out, err = capsys.readouterr()
     assert (4, "") == (caught.value.code, out)
-    assert 1 == len(err.splitlines())
-    assert "engine.version (modelled lab-1, measured vllm-0.32.0)" in err
+    return err.splitlines()
+
+
+def test_fidelity_refuses_with_exit_code_4_and_a_line_for_each_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What differs, then what one side does not know; each fits a terminal of 80 columns."""
+    write_ledger(lab_ledger(), tmp_path / "lab")
+    lines = refused(capsys, tmp_path / "lab", RUNS / "base-1")
+    assert 80 >= max(map(len, lines))
+    name = lab_ledger().receipt["receipt_sha256"][:12]
+    assert f"preempt: ledger {name} and run base-1: not comparable" == lines[0]
+    unknown = lines.index("  not known on one side, which is not equal:")
+    assert "  they differ in:" == lines[1]
+    assert "    engine.version (modelled lab-1, measured vllm-0.32.0)" in lines[2:unknown]
+    assert "    scheduler.watermark (modelled unknown, measured 0.0)" in lines[unknown:]
+    assert all("unknown" not in line for line in lines[1:unknown])
+    assert all("unknown" in line for line in lines[unknown + 1 :])
+
+
+def test_fidelity_with_another_run_says_in_one_line_that_its_own_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every field of a run that nobody gave is unknown: that is one fact, not one a field."""
+    write_ledger(engine_ledger(), tmp_path / "ledger")
+    lines = refused(capsys, tmp_path / "ledger", RUNS / "cand-80")
+    assert 80 >= max(map(len, lines))
+    assert ["every field"] == [line.strip()[:11] for line in lines if "its workload's run" in line]
 
 
 def invoked(command: click.Command, *arguments: object, columns: int = 80) -> Result:

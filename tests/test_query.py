@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
-from stored import lab_ledger, recorded, stepped_ledger
+from stored import lab_ledger, metrics_only, recorded, stepped_ledger, with_counter
 
 from analysis import render, sqlfiles, store
 from analysis.errors import QueryError, StoreError
@@ -34,11 +34,12 @@ ENDLESS = "WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a) SEL
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two runs and two ledgers."""
+    """A store of two runs and two ledgers, and of a run of metrics alone."""
     file = tmp_path_factory.mktemp("store") / "store.duckdb"
     with store.connect(file) as db:
         for run in ("base-1", "cand-80"):
             store.load_run(db, recorded(run))
+        store.load_run(db, with_counter(metrics_only("scraped"), {0: [2, 9, 9]}))
         for recovery in ("recompute", "swap"):
             store.load_ledger(db, lab_ledger(recovery))
     return file
@@ -46,10 +47,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of a run, its replay from its own steps, and two what-ifs of that."""
+    """A store of a run and its counter, its replay from its own steps, and two what-ifs of it."""
     file = tmp_path_factory.mktemp("store") / "store.duckdb"
     with store.connect(file) as db:
-        store.load_run(db, recorded())
+        store.load_run(db, with_counter(recorded(), {0: range(200)}))
         for policy in ENGINE_POLICIES:
             store.load_ledger(db, stepped_ledger(*policy))
     return file
@@ -611,7 +612,8 @@ def test_sql_does_not_write_over_the_database(path: Path) -> None:
 def test_sql_pipes_parquet(path: Path) -> None:
     """Parquet goes to standard output when that is no terminal."""
     found = sql("FROM measured_runs", "--db", path, "--format", "parquet")
-    assert ["base-1", "cand-80"] == pl.read_parquet(found.stdout_bytes)["run_id"].to_list()
+    run_ids = pl.read_parquet(found.stdout_bytes)["run_id"].to_list()
+    assert ["base-1", "cand-80", "scraped"] == run_ids
 
 
 def test_sql_keeps_parquet_off_a_terminal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from replay.workload_file import read_workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 RUN_FILES = ("manifest.json", "offered.jsonl")
-EMPTY = ReportData((), (), (), (), (), (), ())
+EMPTY = ReportData((), (), (), (), (), (), (), ())
 
 
 def copied_run(name: str, to: Path) -> Path:
@@ -235,6 +235,20 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "[x](" not in text
     row = next(line for line in text.splitlines() if "alert" in line)
     assert 8 == row.replace("\\|", "").count("|")
+
+
+def test_a_report_says_that_a_load_driver_fell_behind(tmp_path: Path) -> None:
+    """Under its limitations, by the name of the run."""
+    run = copied_run(BASELINE, tmp_path / "late")
+    driver = {"behind": True, "late_requests": 31, "lateness_limit_us": 50_000}
+    edit_manifest(run, driver=driver | {"max_lateness_us": 1_234_000})
+    with store.connect(None) as db:
+        store.load_run(db, read_run(run))
+        text = markdown_report(report_data(db))
+    assert (
+        "- The load driver of base-1 fell behind its schedule (31 requests more than 50 ms late,"
+        " the latest by 1,234 ms)" in text.split("## Limitations")[1]
+    )
 
 
 def test_a_report_of_nothing_says_so() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,15 +14,17 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from stored import (
     RUNS,
     engine_config,
     lab_ledger,
+    metrics_only,
     recorded,
     resealed,
     sealed,
     window,
+    with_counter,
 )
 
 from analysis import database, frames, sqlfiles, store
@@ -310,6 +313,78 @@ def test_a_run_id_with_other_content_is_refused(what: str) -> None:
         assert before == counts(db)
 
 
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_a_run_with_other_content_is_replaced_if_that_is_asked_for(what: str) -> None:
+    """All of it in one transaction: what is in the store afterwards is the other run, whole."""
+    other = CONFLICTS[what](recorded())
+    with store.connect(None) as db:
+        store.load_run(db, recorded())
+        assert store.load_run(db, other, refresh=True)
+        refreshed = {name: rows(db, f"FROM {name} ORDER BY ALL") for name in LOADED}
+        assert not store.load_run(db, other)
+    with store.connect(None) as db:
+        store.load_run(db, other)
+        assert refreshed == {name: rows(db, f"FROM {name} ORDER BY ALL") for name in LOADED}
+
+
+def test_a_refused_run_names_the_flag_that_replaces_it() -> None:
+    """The way out is in the line."""
+    with store.connect(None) as db:
+        store.load_run(db, recorded())
+        with pytest.raises(ContentConflict, match="preempt load --refresh replaces it by this"):
+            store.load_run(db, CONFLICTS["measured_events"](recorded()))
+
+
+def observed(values: list[float], **manifest: Any) -> Run:
+    """A run of metrics as its collector left it after these samples of a counter."""
+    run = with_counter(metrics_only(), {0: values})
+    about = {"model": {"name": "m"}, "scrapes": len(values), "drain_end_us": len(values)}
+    return with_manifest(run, **(about | manifest))
+
+
+LATER: dict[str, tuple[Run, bool]] = {
+    "more samples": (observed([1, 2, 3]), True),
+    "a version that became known": (
+        observed([1, 2, 3], engine={"name": "vllm", "version": "0.32.0"}),
+        True,
+    ),
+    "a sample that changed": (observed([1, 3, 3]), False),
+    "a sample that is gone": (observed([1]), False),
+    "another model": (observed([1, 2, 3], model={"name": "other"}), False),
+    "a model that is no longer known": (observed([1, 2, 3], model={"name": None}), False),
+}
+
+
+@pytest.mark.parametrize("change", LATER)
+def test_a_run_that_was_loaded_while_it_was_collected_is_brought_up_to_date(change: str) -> None:
+    """Without being asked where all that was loaded is still in it; anything else is a conflict."""
+    later, grown = LATER[change]
+    with store.connect(None) as db:
+        store.load_run(db, observed([1, 2]))
+        if grown:
+            assert store.load_run(db, later)
+            assert [(1.0,), (2.0,), (3.0,)] == rows(db, "SELECT value FROM metric_samples")
+            assert [(3,)] == rows(db, "SELECT scrapes FROM measured_runs")
+        else:
+            with pytest.raises(ContentConflict):
+                store.load_run(db, later)
+            assert [(1.0,), (2.0,)] == rows(db, "SELECT value FROM metric_samples")
+
+
+def test_a_drive_that_has_ended_does_not_grow() -> None:
+    """Rows that come later are other content; those of a drive under way are its growth."""
+    run = recorded()
+    part = dataclasses.replace(run, events=run.events.head(100))
+    for end, grows in ((part.manifest["drain_end_us"], False), (None, True)):
+        with store.connect(None) as db:
+            store.load_run(db, with_manifest(part, drain_end_us=end))
+            if grows:
+                assert store.load_run(db, run)
+            else:
+                with pytest.raises(ContentConflict):
+                    store.load_run(db, run)
+
+
 def test_a_known_ledger_with_other_requests_is_refused() -> None:
     """requests.parquet is in no hash, so a second load compares it."""
     ledger = lab_ledger()
@@ -452,6 +527,20 @@ def test_a_path_with_one_bad_entry_loads_nothing(ledgers: Path) -> None:
         assert [True] == [f.added for f in store.load_path(db, ledgers / "recompute")]
 
 
+def test_the_output_of_a_service_is_a_path(tmp_path: Path) -> None:
+    """Its targets' runs lie one level deeper; what begins with a dot and what is linked is left."""
+    for target in ("chat", "code"):
+        shutil.copytree(
+            RUNS / ("base-1" if target == "chat" else "cand-80"), tmp_path / target / "run"
+        )
+    (tmp_path / "linked").symlink_to(tmp_path / "chat")
+    shutil.copytree(RUNS / "base-1", tmp_path / "code" / ".run.partial")
+    with store.connect(None) as db:
+        found = store.load_path(db, tmp_path)
+    expected = [(tmp_path / "chat" / "run", "base-1"), (tmp_path / "code" / "run", "cand-80")]
+    assert expected == [(f.path, f.id) for f in found]
+
+
 def test_a_path_that_is_none_of_those_is_refused(tmp_path: Path) -> None:
     """Nothing there, an empty directory, and a directory that claims to be both."""
     (tmp_path / "empty").mkdir()
@@ -515,13 +604,13 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from analysis import store
-insert, calls = store._insert_frame, []
+insert, calls = store.insert_frame, []
 def insert_then_die(db, name, frame):
     insert(db, name, frame)
     calls.append(name)
     if len(calls) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-store._insert_frame = insert_then_die
+store.insert_frame = insert_then_die
 db = store.connect(Path(sys.argv[1]))
 store.load_path(db, Path(sys.argv[2]))
 """
@@ -679,6 +768,67 @@ def test_load_tells_what_it_added(ledgers: Path, tmp_path: Path) -> None:
     assert "" == second.stderr
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
     assert before == _umask()
+
+
+def loaded(*arguments: object) -> Result:
+    """What `preempt load` says."""
+    words = [str(a) for a in arguments]
+    return CliRunner().invoke(load_command, words, catch_exceptions=False)
+
+
+def test_load_refreshes_a_run_and_says_so(tmp_path: Path) -> None:
+    """With the flag, because this one did not only grow; again there is nothing to do."""
+    run, path = tmp_path / "run", tmp_path / "store.duckdb"
+    shutil.copytree(RUNS / "base-1", run)
+    loaded(run, "--db", path)
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"note": "another"}))
+    with pytest.raises(ContentConflict, match="--refresh"):
+        loaded(run, "--db", path)
+    assert [
+        f"{run}: run base-1 refreshed",
+        f"{path}: 0 added, 1 refreshed, 0 already there",
+    ] == loaded(run, "--db", path, "--refresh").stderr.splitlines()
+    found = json.loads(loaded(run, "--db", path, "--refresh", "--json", "-q").stdout)
+    assert (0, 0, 1) == tuple(found[name] for name in ("added", "refreshed", "already_there"))
+    assert ["already there"] == [entry["state"] for entry in found["loaded"]]
+
+
+def _journal(run: Path) -> None:
+    (run / "pages").mkdir()
+    (run / "pages" / "journal-00000.jsonl.gz").touch()
+
+
+def _driving(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"drain_end_us": None}))
+
+
+@pytest.mark.parametrize("command", ["load", "report"])
+@pytest.mark.parametrize(
+    ("unfinish", "said"),
+    [
+        (_journal, "collection has not ended: scrapes since its last part are in its journal"),
+        (_driving, "the drive has not ended, so its requests are not in it"),
+    ],
+)
+def test_a_run_that_is_still_collected_is_read_with_a_warning(
+    command: str,
+    unfinish: Callable[[Path], None],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is not in its parts yet is not in the store either, and somebody has to know."""
+    run = tmp_path / "run"
+    shutil.copytree(RUNS / "base-1", run)
+    unfinish(run)
+    out = ("--db", tmp_path / "store.duckdb") if command == "load" else ("--out", tmp_path / "out")
+    with pytest.raises(SystemExit) as caught:
+        main([command, str(run), *map(str, out)])
+    assert 0 == caught.value.code
+    (warning,) = (line for line in capsys.readouterr().err.splitlines() if "not ended" in line)
+    assert warning.startswith(f"{run}: {said}")
 
 
 def test_load_keeps_earlier_paths_when_a_later_one_is_refused(

@@ -43,12 +43,12 @@ def limit(result: PredicateResult) -> str:
 
 
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:
-    """Offered requests and each status, summed over either side; None where a run's is unknown."""
+    """Offered requests and each status, summed over either side; None where nobody knows."""
     rows = []
     for name in ("offered", *STATUSES):
         sums = []
         for side in ("baseline", "candidate"):
             values = [getattr(r, name) for r in report.runs if r.side == side]
-            sums.append(None if None in values else sum(values))
+            sums.append(None if not values or None in values else sum(values))
         rows.append((name, sums[0], sums[1]))
     return rows

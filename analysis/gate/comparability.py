@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.comparable import WITHOUT_DRIVER
+from analysis.comparable import METRICS_ONLY, WITHOUT_DRIVER
 from analysis.gate.contract import CHANGEABLE, HARD_FIELDS
 from replay.canonical import canonical_json, sha256
 from replay.strict import printable
@@ -18,6 +18,7 @@ from replay.strict import printable
 FIELDS = (*HARD_FIELDS, *CHANGEABLE)
 WORKLOAD = "workload.workload_sha256"
 REQUESTS = "measured_requests.request_id"
+BEHIND = "driver.behind"
 _MOST_SHOWN = 3
 _PATH = re.compile(r"[/\\~.]|[A-Za-z]:")
 
@@ -60,7 +61,8 @@ class RunValue:
 class Difference:
     """A field that keeps the runs from being compared, with every run's value.
 
-    `why` is differs, unknown, differs_within_side, same_run or beyond_plan.
+    `why` is differs, unknown, differs_within_side, same_run, beyond_plan, no_requests or
+    driver_behind.
     """
 
     field: str
@@ -73,6 +75,8 @@ class Difference:
         """The field and the values that clash, for one line."""
         if self.why == "same_run":
             return printable(self.values[0].run_id)
+        if self.why in ("no_requests", "driver_behind"):
+            return ", ".join(printable(v.run_id) for v in self.values)
         groups: dict[str, list[str]] = {}
         for v in self.values:
             groups.setdefault(show(v.value), []).append(printable(v.run_id))
@@ -88,6 +92,8 @@ class Difference:
             "differs_within_side": "differs within a side",
             "same_run": "given more than once",
             "beyond_plan": "beyond the plan",
+            "no_requests": "without requests",
+            "driver_behind": "load driver behind its schedule",
         }[self.why]
 
 
@@ -126,6 +132,8 @@ class Comparability:
             "unknown": "unknown_field",
             "same_run": "same_run",
             "beyond_plan": "more_pairs_than_planned",
+            "no_requests": "no_requests",
+            "driver_behind": "driver_behind",
         }
         return tuple(sorted({codes.get(d.why, "not_comparable") for d in self.differing}))
 
@@ -136,6 +144,8 @@ class Comparability:
         for words, whys in (
             ("a run was given more than once:", ("same_run",)),
             ("more runs than the gate planned:", ("beyond_plan",)),
+            (f"no request was recorded ({METRICS_ONLY}):", ("no_requests",)),
+            ("the load driver fell behind its schedule:", ("driver_behind",)),
             ("the runs differ in more than the declared change:", ("differs",)),
             ("runs of one side differ:", ("differs_within_side",)),
             ("unknown is not equal:", ("unknown",)),
@@ -177,7 +187,8 @@ def compare(
     `request_differences` gives per pair how many request ids only the baseline and only the
     candidate has; None where the design asks for no equal requests.
     """
-    differing = [d for name in FIELDS if (d := _field(runs, name, name in change_fields))]
+    differing = [*_driver(runs)]
+    differing += [d for name in FIELDS if (d := _field(runs, name, name in change_fields))]
     if request_differences is not None:
         for pair, only in sorted(request_differences.items()):
             differing.extend(_pair(runs, pair, only))
@@ -194,6 +205,17 @@ def compare(
         ),
         differing=tuple(differing),
     )
+
+
+def refuse_without_requests(requests: Mapping[str, int], runs: Sequence[GateRun]) -> Comparability:
+    """Refusal where nobody recorded requests, empty where every run has some or was offered some.
+
+    Nothing else is looked at: of such a run most fields are unknown, and none of them matters.
+    """
+    bare = [r for r in runs if r.offered is None and not requests.get(r.run_id)]
+    values = tuple(RunValue(r.run_id, r.side, None) for r in bare)
+    differing = (Difference(REQUESTS, "no_requests", values),) if bare else ()
+    return Comparability(None, (), (), differing)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -231,6 +253,19 @@ def _field(runs: Sequence[GateRun], name: str, declared: bool) -> Difference | N
     if not declared and not _all_same([v.value for v in values]):
         return Difference(name, "differs", values)
     return None
+
+
+def _driver(runs: Sequence[GateRun]) -> list[Difference]:
+    """Runs whose load was not offered as their workload says, or nobody knows whether it was."""
+    driven = [r for r in runs if r.manifest.get("driver") is not None]
+    found = []
+    for why, answer in (("driver_behind", True), ("unknown", None)):
+        values = tuple(
+            RunValue(r.run_id, r.side, answer) for r in driven if r.value(BEHIND) is answer
+        )
+        if values:
+            found.append(Difference(BEHIND, why, values))
+    return found
 
 
 def _has_none(run: GateRun, name: str) -> bool:

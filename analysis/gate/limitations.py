@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from analysis.driver import driver_limitations
 from analysis.gate.comparability import Comparability, GateRun
 from analysis.gate.contract import Gate
 from replay.limitations import LIMITATIONS
@@ -33,6 +34,8 @@ def limitations(gate: Gate, runs: Sequence[GateRun]) -> tuple[str, ...]:
         found.append(OBSERVATIONAL)
     elif len({r.workload_sha256 for r in runs}) == 1:
         found.append(ONE_TRACE)
+    for run in runs:
+        found += driver_limitations(run.run_id, run.value)
     return (*found, *LIMITATIONS)
 
 

@@ -32,6 +32,8 @@ REFUSED = {
     "not_comparable": "the runs differ in more than the declared change",
     "unknown_field": "a field that has to be equal is unknown",
     "same_run": "a run was given more than once",
+    "no_requests": "nobody recorded requests in a run: metrics alone name none",
+    "driver_behind": "a run's load driver fell behind its schedule",
     "more_pairs_than_planned": "more pairs were given than the gate planned",
 }
 REASONS = {**INCONCLUSIVE, **FAIL, **REFUSED}

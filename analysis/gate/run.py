@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from analysis.gate.comparability import Comparability, GateRun, compare
+from analysis.gate.comparability import (
+    Comparability,
+    GateRun,
+    compare,
+    refuse_without_requests,
+)
 from analysis.gate.contract import Gate, Predicate
 from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
@@ -51,6 +56,10 @@ def evaluate(
         return _report(gate, refusal)
     runs = place_runs(loaded, baseline_ids, candidate_ids)
     summaries = _summaries(db, gate, runs)
+    bare = refuse_without_requests({s.run_id: s.requests for s in summaries}, runs)
+    if bare.refused:
+        known = tuple(s for s in summaries if s.requests or s.offered is not None)
+        return _report(gate, bare, runs, known)
     compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
     if compared.refused:
         return _report(gate, compared, runs, summaries)

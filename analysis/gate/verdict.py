@@ -27,6 +27,12 @@ _AFTER_REFUSAL = (
         "more_pairs_than_planned",
         "judge the planned pairs, or plan more in a new gate and run those",
     ),
+    ("no_requests", "record requests on both sides and run again"),
+    (
+        "driver_behind",
+        "run again with a client that keeps up: server and driver on different cores, or another"
+        " --speed on both sides",
+    ),
     ("unknown_field", "record what is unknown: a run with it missing cannot be compared"),
     ("not_comparable", "make the runs equal in everything but the declared change and run again"),
 )

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from preempt.commands import options
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
+
+if TYPE_CHECKING:
+    from analysis.errors import NotComparable
 
 Row: TypeAlias = dict[str, Any]
 # What a person looks at first, where there is room and where there is not; --json has every column.
@@ -41,7 +44,10 @@ _ARRIVALS = {"steps": "the engine's own steps", "time": "the clock"}
 @click.argument("run", type=options.PATH)
 @options.quiet
 @options.as_json
-def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> None:
+@click.pass_context
+def fidelity_command(
+    context: click.Context, ledger: Path, run: Path, quiet: bool, as_json: bool
+) -> None:
     """Join the LEDGER directory with the RUN directory, request by request, labelled fidelity.
 
     Fidelity asks whether the model is right, so like is compared with like only. Another engine
@@ -64,18 +70,30 @@ def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> Non
       preempt fidelity base-1-ledger runs/base-1
       preempt fidelity base-1-ledger runs/base-1 --json | jq '.rows[0]'
     """
+    from analysis.counter import counter_line, counter_rows
+    from analysis.errors import NotComparable
     from analysis.join import fidelity_join
     from analysis.store import connect, load_ledger, load_run
     from collectors.run import read_run
     from collectors.run_config import not_replayed
     from replay.ledger import read_ledger
 
+    refusal: NotComparable | None = None
     with progress_shown(quiet=quiet) as progress, connect(None) as db:
         progress.phase(f"reading {ledger} and {run}")
         modelled, measured = read_ledger(ledger), read_run(run)
         load_run(db, measured)
         load_ledger(db, modelled, str(ledger), progress.events(f"verifying {ledger}"))
-        rows = fidelity_join(db, modelled.receipt["receipt_sha256"], measured.run_id)
+        counter = next(iter(counter_rows(db)), None)
+        try:
+            rows = fidelity_join(db, modelled.receipt["receipt_sha256"], measured.run_id)
+        except NotComparable as exc:
+            refusal = exc
+            rows = []
+    if refusal is not None:
+        for line in _refused(refusal):
+            say(line)
+        context.exit(refusal.exit_code)
     facts = {
         "join_kind": "fidelity",
         "ledger_id": modelled.receipt["receipt_sha256"],
@@ -83,6 +101,7 @@ def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> Non
         "arrivals": rows[0]["join_arrivals"],
         "what_ifs": modelled.receipt["what_ifs"],
         "not_exact": not_replayed(measured),
+        "counter": counter,
         "limitations": modelled.receipt["limitations"],
     }
     if as_json:
@@ -91,6 +110,20 @@ def fidelity_command(ledger: Path, run: Path, quiet: bool, as_json: bool) -> Non
         _print_table(rows)
     for line in _summary(facts, rows):
         say(line, quiet=quiet)
+    if counter is not None:
+        say(counter_line(counter), quiet=quiet)
+
+
+def _refused(refusal: "NotComparable") -> list[str]:
+    """What keeps the two apart, a field to a line."""
+    lines = [f"preempt: {refusal.what}: not comparable"]
+    for heading, texts in (
+        ("they differ in", refusal.differ),
+        ("not known on one side, which is not equal", refusal.not_known),
+    ):
+        if texts:
+            lines += [f"  {heading}:", *(f"    {text}" for text in texts)]
+    return lines
 
 
 def _summary(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:

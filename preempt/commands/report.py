@@ -7,6 +7,7 @@ import click
 from preempt.commands import options
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
+from preempt.commands.unfinished import say_unfinished
 
 OWNED = ("report.md",)
 
@@ -33,10 +34,16 @@ def report_command(paths: tuple[Path, ...], out: Path, force: bool, quiet: bool)
     from replay.output import new_directory
 
     with progress_shown(quiet=quiet) as progress, store.connect(None) as db:
-        for path in paths:
-            store.load_path(db, path, lambda part: progress.events(f"checking {part}"))
+        found = [
+            item
+            for path in paths
+            for item in store.load_path(db, path, lambda part: progress.events(f"checking {part}"))
+        ]
         progress.phase("writing the report")
         text = markdown_report(report_data(db))
     with new_directory(out, force=force, owned=OWNED) as directory:
         (directory / "report.md").write_text(text, encoding="utf-8")
+    for item in found:
+        if item.kind == "run":
+            say_unfinished(item.path, quiet=quiet)
     say(f"report in {out / 'report.md'}", quiet=quiet)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections import Counter as Counts
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 from preempt.commands import options
 from preempt.commands.options import say
 from preempt.commands.progress import Counter, Progress, progress_shown
+from preempt.commands.unfinished import say_unfinished
 from replay.errors import InputError
 from replay.strict import printable
 
@@ -28,16 +30,21 @@ FORMATS = ("table", "csv", "json", "parquet")
 @click.option(
     "--db", "database", type=options.PATH, required=True, help="Database file, made if missing."
 )
+@click.option("--refresh", is_flag=True, help="Replace runs that are loaded with other content.")
 @options.quiet
 @options.as_json
-def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: bool) -> None:
+def load_command(
+    paths: tuple[Path, ...], database: Path, refresh: bool, quiet: bool, as_json: bool
+) -> None:
     """Load ledgers, measured runs and gate reports into a DuckDB file.
 
     PATH is a ledger directory (receipt.json), a run directory (manifest.json), a gate report
-    (.json), or a directory whose entries are ledgers or runs; other entries are left alone.
+    (.json), or a directory whose entries are ledgers or runs, or theirs are (the output of preempt
+    collect run); other entries are left alone.
 
     Each PATH is loaded whole or not at all, so a load that was stopped can be run again: what is
-    there already is skipped, and what is there with other content is refused. A ledger
+    there already is skipped. A run that was loaded while it was collected is brought up to date;
+    one with any other content is refused, unless --refresh replaces it. A ledger
     that preempt verify would reject is refused. The database is disposable: the
     Parquet files are the source of truth, delete it and load again at any time. It is as private
     as what was loaded; the file is made readable for its owner only.
@@ -55,14 +62,18 @@ def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: 
     with _private_files(), store.connect(database) as db:
         for path in paths:
             with progress_shown(quiet=quiet) as progress:
-                found = store.load_path(db, path, lambda part: _loading(progress, part))
+                found = store.load_path(
+                    db, path, lambda part: _loading(progress, part), refresh=refresh
+                )
             for item in found:  # at once, because a later path may be refused
-                state = "added" if item.added else "already there"
                 place = printable(str(item.path), 200)
-                say(f"{place}: {item.kind} {printable(item.id)} {state}", quiet=quiet)
+                say(f"{place}: {item.kind} {printable(item.id)} {item.state}", quiet=quiet)
+                if item.kind == "run":
+                    say_unfinished(item.path, quiet=quiet)
             loaded += found
-    added = sum(item.added for item in loaded)
-    say(f"{database}: {added} added, {len(loaded) - added} already there", quiet=quiet)
+    states = Counts(item.state for item in loaded)
+    shown = [f"{states[s]} {s}" for s in store.STATES if states[s] or s != store.REFRESHED]
+    say(f"{database}: {', '.join(shown)}", quiet=quiet)
     if as_json:
         entries = [
             {
@@ -71,10 +82,11 @@ def load_command(paths: tuple[Path, ...], database: Path, quiet: bool, as_json: 
                 "id": item.id,
                 "run_id": item.run_id,
                 "added": item.added,
+                "state": item.state,
             }
             for item in loaded
         ]
-        summary = {"added": added, "already_there": len(loaded) - added}
+        summary = {state.replace(" ", "_"): states[state] for state in store.STATES}
         options.print_json({"db": str(database), "loaded": entries, **summary})
 
 
