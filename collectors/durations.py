@@ -16,7 +16,7 @@ _UNITS_US = {
 }
 _DURATION = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?(us|ms|s|m|h|d)", re.ASCII)
 _SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = re.compile(r"([0-9]{1,15})(|B|KiB|MiB|GiB|TiB)", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15}) ?(|B|KiB|MiB|GiB|TiB)", re.ASCII)
 LONGEST_US = 36_500 * _UNITS_US["d"]
 
 
@@ -37,6 +37,13 @@ def duration_us(text: str, field: str, place: str = "", minimum_us: int = 1) -> 
     return int(exact)
 
 
+def duration_text(us: int) -> str:
+    """A duration as people write it, exactly: `1s`, `500ms`, `90s`, `30d`."""
+    fitting = [(unit, of_us) for unit, of_us in _UNITS_US.items() if us and us % of_us == 0]
+    unit, of_us = fitting[-1] if fitting else ("s", 1)
+    return f"{us // of_us}{unit}"
+
+
 def size_bytes(text: str, field: str, place: str = "", most_bytes: int | None = None) -> int:
     """Bytes of `1048576`, `64KiB`, `64MiB` or `2GiB`, at least 1 and at most `most_bytes`."""
     match = _SIZE.fullmatch(text)
@@ -47,6 +54,19 @@ def size_bytes(text: str, field: str, place: str = "", most_bytes: int | None = 
         rule = f"must be at most {most_bytes} bytes"
         raise InputError(place or "options", field, rule, str(size))
     return size
+
+
+def size_text(size: int) -> str:
+    """A size as people write it, exactly: `256 MiB`, `20 GiB`, `1000 B`."""
+    fitting = [(unit, one) for unit, one in _SIZES.items() if unit and size % one == 0]
+    unit, one = fitting[-1] if size and fitting else ("B", 1)
+    return f"{size // one} {unit}"
+
+
+def about_bytes(size: int) -> str:
+    """A size to two digits for people: `1.2 GiB`, `310 MiB`."""
+    unit, one = next((u, n) for u, n in reversed(_SIZES.items()) if u and (size >= n or n == 1))
+    return f"{size / one:.{1 if one > 1 and size < 10 * one else 0}f} {unit}"
 
 
 def moment_ns(text: str, field: str, place: str = "") -> int:

@@ -19,6 +19,7 @@ class CompletionServer:
     mode: str = "ok"
     modes: dict[str, str] = field(default_factory=dict)
     token_s: float = 0.0
+    pause_s: float = 0.0
     per_chunk: int = 1
     url: str = ""
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class CompletionServer:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     in_flight: int = 0
     most_in_flight: int = 0
+    first_pause_s: float | None = None
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Answer one completion."""
@@ -47,6 +49,8 @@ class CompletionServer:
         if mode.isdigit():
             error = {"message": f"prompt {body['prompt']} is bad", "type": "BadRequestError"}
             return web.json_response({"error": error}, status=int(mode))
+        if mode == "pause":  # until so long after it was first asked to
+            await asyncio.sleep(max(0.0, self._paused_s() + self.pause_s - _now_s()))
         if mode == "redirect":
             raise web.HTTPTemporaryRedirect(f"{self.url}/elsewhere")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -56,6 +60,10 @@ class CompletionServer:
             await asyncio.sleep(3600)
         await self._tokens(response, request, body, mode)
         return response
+
+    def _paused_s(self) -> float:
+        self.first_pause_s = self.first_pause_s or _now_s()
+        return self.first_pause_s
 
     async def _tokens(
         self,
@@ -85,6 +93,10 @@ class CompletionServer:
             usage = {"prompt_tokens": prompt + (mode == "template"), "completion_tokens": most}
             await _event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _breaks(

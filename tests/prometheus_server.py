@@ -14,6 +14,7 @@ Points = list[tuple[int, float]]
 Fault = Callable[[BaseHTTPRequestHandler], None]
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\]|\\.)*)"')
 _LOOK_BACK_MS = 300_000
+_MOST_STEPS = 11_000
 
 
 class FakePrometheus:
@@ -52,6 +53,9 @@ class FakePrometheus:
                 ]
                 return self._matrix(cut)
             case "/api/v1/query_range":
+                start, end, step = (_ms(ask[key]) for key in ("start", "end", "step"))
+                if (end - start) // step + 1 > _MOST_STEPS:
+                    return 400, None
                 return self._matrix(self._steps(ask))
         return 404, None
 

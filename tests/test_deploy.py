@@ -1,9 +1,11 @@
 """What operators install: units that systemd accepts, manifests that Kubernetes would."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from collectors.service import begin
 from collectors.service.settings import parse_settings
 from preempt.commands.collect_run import run_command
 
@@ -64,6 +67,162 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     )
     assert (0, "") == (found.returncode, found.stderr)
     assert 3 == len(units)
+
+
+# What our units use of systemd.unit, .service, .exec, .kill, .resource-control and .timer (man 5),
+# and what a value of it looks like. A directive that is not here is one that nobody checked.
+BOOLEAN = re.compile(r"yes|no")
+TIME = re.compile(r"[0-9]+(ms|s|min|h)?")
+UNIT = re.compile(r"[a-z0-9-]+\.(target|service|timer)")
+MODE = re.compile(r"0[0-7]{3}")
+ANYTHING = re.compile(r".+")
+DIRECTIVES = {
+    "Unit": {
+        "Description": ANYTHING,
+        "Documentation": re.compile(r"(https?|man|file):\S+"),
+        "Wants": UNIT,
+        "After": UNIT,
+        "Conflicts": UNIT,
+    },
+    "Service": {
+        "Type": re.compile(r"simple|exec|forking|oneshot|dbus|notify|notify-reload|idle"),
+        "ExecStart": re.compile(r"/\S+( \S+)*"),
+        "ExecReload": re.compile(r"/\S+( \S+)*"),
+        "Restart": re.compile(r"no|on-success|on-failure|on-abnormal|on-watchdog|on-abort|always"),
+        "RestartSec": TIME,
+        "TimeoutStartSec": TIME,
+        "TimeoutStopSec": TIME,
+        "KillMode": re.compile(r"control-group|mixed|process|none"),
+        "DynamicUser": BOOLEAN,
+        "StateDirectory": re.compile(r"[a-z][a-z0-9-]*"),
+        "StateDirectoryMode": MODE,
+        "UMask": MODE,
+        "LoadCredential": re.compile(r"[a-z]+:/\S+"),
+        "MemoryMax": re.compile(r"[0-9]+[KMG]"),
+        "CPUWeight": re.compile(r"[1-9][0-9]{0,3}"),
+        "IOWeight": re.compile(r"[1-9][0-9]{0,3}"),
+        "Nice": re.compile(r"-?(1?[0-9]|20)"),
+        "TasksMax": re.compile(r"[0-9]+"),
+        "NoNewPrivileges": BOOLEAN,
+        "CapabilityBoundingSet": re.compile(r""),
+        "ProtectSystem": re.compile(r"yes|no|full|strict"),
+        "ProtectHome": re.compile(r"yes|no|read-only|tmpfs"),
+        "PrivateTmp": BOOLEAN,
+        "PrivateDevices": BOOLEAN,
+        "ProtectClock": BOOLEAN,
+        "ProtectControlGroups": BOOLEAN,
+        "ProtectHostname": BOOLEAN,
+        "ProtectKernelLogs": BOOLEAN,
+        "ProtectKernelModules": BOOLEAN,
+        "ProtectKernelTunables": BOOLEAN,
+        "ProtectProc": re.compile(r"noaccess|invisible|ptraceable|default"),
+        "RestrictAddressFamilies": re.compile(r"AF_[A-Z0-9]+( AF_[A-Z0-9]+)*"),
+        "RestrictNamespaces": BOOLEAN,
+        "RestrictRealtime": BOOLEAN,
+        "RestrictSUIDSGID": BOOLEAN,
+        "LockPersonality": BOOLEAN,
+        "SystemCallArchitectures": re.compile(r"native"),
+        "SystemCallFilter": re.compile(r"~?@[a-z-]+"),
+        "SystemCallErrorNumber": re.compile(r"E[A-Z]+"),
+    },
+    "Timer": {
+        "OnCalendar": re.compile(r"\*:0/[1-9][0-9]?"),
+        "AccuracySec": TIME,
+        "Persistent": BOOLEAN,
+    },
+    "Install": {"WantedBy": UNIT},
+}
+SECTIONS = {".service": {"Unit", "Service", "Install"}, ".timer": {"Unit", "Timer", "Install"}}
+
+
+def mistakes(name: str, text: str) -> list[str]:
+    """Lines of a unit that break a rule; lines that are commented out count as if they were not."""
+    found, section, seen = [], "", set()
+    for line in re.sub(r"^#(?=[A-Z]\w+=)", "", text, flags=re.MULTILINE).splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            section = line.strip("[]")
+            bad = section not in SECTIONS[Path(name).suffix] or line != f"[{section}]"
+        else:
+            key, _, value = line.partition("=")
+            rule = DIRECTIVES.get(section, {}).get(key)
+            bad = rule is None or not rule.fullmatch(value) or (section, key) in seen
+            seen.add((section, key))
+        if bad:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.iterdir()), ids=lambda path: path.name)
+def test_every_line_of_a_unit_is_one_that_systemd_knows(unit: Path) -> None:
+    """Its section has that directive, and the directive such a value; no tool is needed."""
+    assert [] == mistakes(unit.name, unit.read_text())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("NoNewPrivileges=", "NoNewPriviledges="),
+        ("ProtectSystem=strict", "ProtectSystem=stict"),
+        ("[Service]", "[service]"),
+        ("[Service]", "[Timer]"),
+        ("MemoryMax=512M", "MemoryMax=512MB"),
+        ("ExecStart=/opt", "ExecStart=opt"),
+        ("#LoadCredential=token:", "#LoadCredential="),
+        ("UMask=0077", "UMask=0077\nUMask=0022"),
+    ],
+)
+def test_a_mistake_in_a_unit_is_noticed(old: str, new: str) -> None:
+    """Names, values, sections, and what is said twice."""
+    text = (UNITS / "preempt-collect.service").read_text()
+    assert old in text
+    assert mistakes("preempt-collect.service", text.replace(old, new))
+
+
+def test_a_unit_is_started_by_something_that_is_there() -> None:
+    """The service and the timer by their targets, the other service by the timer of its name."""
+    names = {unit.name for unit in UNITS.iterdir()}
+    assert {
+        "preempt-collect.service",
+        "preempt-collect-once.service",
+        "preempt-collect-once.timer",
+    } == names
+    for name in names - {"preempt-collect-once.service"}:
+        (wanted,) = re.findall(r"^WantedBy=(.*)$", (UNITS / name).read_text(), re.MULTILINE)
+        assert ("timers.target" if name.endswith(".timer") else "multi-user.target") == wanted
+    texts = "".join(unit.read_text() for unit in UNITS.iterdir())
+    ours = re.findall(r"^(?:Conflicts|Unit)=(.*)$", texts, re.MULTILINE)
+    assert set(ours) <= names
+    assert (
+        "/var/lib/preempt" == tomllib.loads(configurations()["collect.toml"])["collect"]["output"]
+    )
+
+
+def test_a_unit_has_room_for_every_thread(tmp_path: Path) -> None:
+    """Ours, those of asyncio, and one of polars, which else takes one for each core of a host."""
+    asyncios, main = 32, 1
+    ours = begin.DISKS + begin.READERS + begin.RESOLVERS
+    for unit in UNITS.glob("*.service"):
+        (most,) = re.findall(r"^TasksMax=([0-9]+)$", unit.read_text(), re.MULTILINE)
+        assert int(most) >= main + asyncios + ours + 8
+    config = tmp_path / "c.toml"
+    config.write_text('[collect]\noutput = "o"\n[[targets]]\nname = "a"\nurl = "http://h:1"\n')
+    program = (
+        "import os\nfrom preempt.main import main\ntry:\n"
+        f"    main(['collect', 'run', '--check', '--quiet', {str(config)!r}])\n"
+        "finally:\n    print(os.environ['POLARS_MAX_THREADS'])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "POLARS_MAX_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "1\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
 def test_both_services_are_confined_alike() -> None:

@@ -18,6 +18,7 @@ from spools import append, header, write_part
 from collectors.doctor.spooled import State, spooled
 from preempt.commands.doctor import doctor_command
 from preempt.main import cli
+from replay.errors import InputError
 
 PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 WIDTH = 80
@@ -362,21 +363,24 @@ def test_a_token_is_sent_and_never_shown(server: FaultServer, tmp_path: Path) ->
         assert bool(options) == (f"-file {tmp_path / 'token'}" in said(result))
 
 
-@pytest.mark.parametrize("running", [0, 3])
+@pytest.mark.parametrize("page", ["idle", "busy", "none"])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_every_next_step_is_a_command_there_is(
-    server: FaultServer, tmp_path: Path, running: int, recorded: bool
+    server: FaultServer, tmp_path: Path, page: str, recorded: bool
 ) -> None:
     """Options included: whatever is shown to copy is taken by the command line."""
     token, spool = tmp_path / "a token", tmp_path / "spool"
     token.write_text("hunter2\n")
     record(spool, [["X", 0]])
-    server.answer = fixed(small(running=running, tokens=5))
+    server.answer = fixed(b"" if page == "none" else small(running=3 * (page == "busy"), tokens=5))
     options = ["--bearer-token-file", token, *(["--spool", spool] if recorded else [])]
     steps = " && ".join(facts(server, *options)["next"]).split(" && ")
     commands = [shlex.split(step) for step in steps if step.startswith("preempt ")]
-    assert 2 <= len(commands)
-    assert recorded == (["preempt", "fidelity", "my-ledger", "my-run"] in commands)
+    assert {"idle": 4, "busy": 2, "none": 1}[page] <= len(commands)
+    assert (recorded and page != "none") == (
+        ["preempt", "fidelity", "my-ledger", "my-run"] in commands
+    )
+    assert (not recorded or page == "none") == (["preempt", "doctor"] in [c[:2] for c in commands])
     for words in commands:
         command: click.Command = cli
         while isinstance(command, click.Group):
@@ -385,6 +389,41 @@ def test_every_next_step_is_a_command_there_is(
             assert found is not None, words[0]
             command = found
         assert command.make_context("preempt", words[1:]).params
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_next_steps_can_be_pasted_at_any_width(
+    server: FaultServer, tmp_path: Path, width: int
+) -> None:
+    """A shell reads what a terminal shows as the very same commands."""
+    token = tmp_path / "a token of some length, for it has to be broken"
+    token.write_text("hunter2\n")
+    server.answer = fixed(small())
+    result = doctor(server, "--bearer-token-file", token, environ={"COLUMNS": str(width)})
+    shown = result.stdout.split("next:\n")[1].replace("\\\n", "").splitlines()
+    expected = facts(server, "--bearer-token-file", token)["next"]
+    assert [shlex.split(line, comments=True) for line in expected] == [
+        shlex.split(line, comments=True) for line in shown
+    ]
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "10ms", "0.01"])
+def test_the_time_between_two_looks_is_a_duration(server: FaultServer, text: str) -> None:
+    """As everywhere, and a bare number is seconds."""
+    server.answer = fixed(small())
+    assert 0 == doctor(server, "--watch", text).exit_code
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("2x", "--watch must be a number and a unit"), ("11m", "at most 10m")]
+)
+def test_a_time_between_two_looks_that_is_none_is_refused(
+    server: FaultServer, text: str, said: str
+) -> None:
+    """Before anything is asked."""
+    with pytest.raises(InputError, match=said):
+        doctor(server, "--watch", text)
+    assert [] == server.requests
 
 
 def test_hostile_names_are_escaped_and_cut(server: FaultServer) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -235,6 +236,53 @@ def test_a_server_that_refuses_everything_ends_the_drive(tmp_path: Path) -> None
     assert {"error", "unsent"} == found.keys()
 
 
+def counts(out: Path) -> dict[str, int]:
+    """How many requests of a run have which status."""
+    return dict(read_run(out).requests["status"].value_counts().iter_rows())
+
+
+def test_a_server_that_says_nothing_any_more_is_given_up(tmp_path: Path) -> None:
+    """Told in a line, then exit 1 long before a time-out; open ones are censored, others unsent."""
+    hanging = {f"r{k}": "hang" for k in range(5, 1000)}
+    with server(modes=hanging) as served:
+        process = running(tmp_path, served.url, 1000, "--give-up-after", "1s", "--drain", "1h")
+        code, said = ended(process)
+        sent = len(served.bodies)
+    assert 1 == code, said
+    assert sent < 1000
+    assert "; given up after 1s\n" in said
+    assert "stopped early: the server is gone, no token from the server for 1 s, open" in said
+    found = counts(tmp_path / "run")
+    assert {"ok": 5, "censored": sent - 5, "unsent": 1000 - sent} == found
+    assert read_run(tmp_path / "run").manifest["drain_end_us"] is not None
+
+
+def test_a_server_that_went_away_is_given_up(tmp_path: Path) -> None:
+    """What was refused is an error, what was not tried any more is unsent."""
+    with server() as served:
+        process = running(tmp_path, served.url, 1000, "--give-up-after", "1s")
+        until(lambda: len(served.bodies) >= 5)
+    code, said = ended(process)
+    assert 1 == code, said
+    assert re.search(r"failed: \d+ \(refused\)", said)
+    found = counts(tmp_path / "run")
+    assert (1000, True) == (sum(found.values()), found["error"] >= 10)
+    assert {"ok", "error", "unsent"} == found.keys() - {"censored"}
+
+
+def test_a_server_that_comes_back_in_time_is_waited_for(tmp_path: Path) -> None:
+    """The silence and its end are told, and the drive goes on."""
+    requests = (Request(f"r{k}", k * 20_000, 5, 4) for k in range(50))
+    with server(modes={f"r{k}": "pause" for k in range(10, 50)}, pause_s=1.5) as served:
+        more = ("--give-up-after", "2500ms", "--lateness-limit", "1h")
+        file, out = workload(tmp_path, *requests), tmp_path / "run"
+        done = drive(file, "--url", served.url, "--out", out, *more)
+    assert 0 == done.returncode, done.stderr
+    assert {"ok": 50} == counts(out)
+    assert "no token from the server for 1 s" in done.stderr
+    assert "the server answers again" in done.stderr
+
+
 def test_no_server_is_one_line_and_nothing_written(tmp_path: Path) -> None:
     """Exit 2, and the run's directory does not exist."""
     done = drive(workload(tmp_path), "--url", "http://127.0.0.1:9", "--out", tmp_path / "run")
@@ -367,6 +415,52 @@ def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(tmp_path: Path) -> 
     assert ["offered.jsonl"] == [path.name for path in tmp_path.iterdir()]
 
 
+def test_a_dry_run_asks_a_server_what_it_can_take(tmp_path: Path) -> None:
+    """Requests longer than its max_model_len are counted, and nothing is sent."""
+    file = workload(tmp_path, Request("a", 0, 4000, 96), Request("b", 0, 4000, 97))
+    with server() as served:
+        dry = (file, "--dry-run", "--url", served.url)
+        done, json_done = drive(*dry), drive(*dry, "--json")
+    assert (0, {}) == (done.returncode, served.bodies)
+    said = "longer than the server's max_model_len of 4096 tokens, and refused by it: 1 of 2"
+    assert f"{said} requests\n" in done.stderr
+    plan = json.loads(json_done.stdout)
+    assert (4096, 1) == (plan["max_model_len"], plan["longer_than_max_model_len"])
+    gone = drive(file, "--dry-run", "--url", "http://127.0.0.1:9")
+    assert (2, 1) == (gone.returncode, gone.stderr.count("\n"))
+
+
+def test_a_spool_that_is_not_there_is_said_before_anything_is_sent(tmp_path: Path) -> None:
+    """Not after an hour of driving."""
+    with server() as served:
+        arguments = ("--url", served.url, "--out", tmp_path / "run", "--spool", tmp_path / "none")
+        done = drive(workload(tmp_path), *arguments)
+    assert (2, {}) == (done.returncode, served.bodies)
+    assert "must be a recorder's spool directory" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_spool_that_is_not_packed_is_named_with_the_command_that_does_it(tmp_path: Path) -> None:
+    """After a kill as after a spool that was empty; the run is whole without it."""
+    spool, out = tmp_path / "spool", tmp_path / "run"
+    spool.mkdir()
+    adds = f"preempt collect drive --finish {out} --spool"
+    with server() as served:
+        process = running(tmp_path, served.url, 1000, "--spool", spool)
+        until(lambda: len(served.bodies) >= 5)
+        process.kill()
+        ended(process)
+        done, again = drive("--finish", out), drive("--finish", out)
+        assert (0, True) == (done.returncode, f"is not in it yet: {adds} DIR\n" in done.stderr)
+        assert (2, True) == (again.returncode, f"{adds} DIR adds that" in again.stderr)
+        other = tmp_path / "other"
+        done = drive(workload(tmp_path), "--url", served.url, "--out", other, "--spool", spool)
+    assert 2 == done.returncode
+    adds = f"preempt collect drive --finish {other} --spool {spool}"
+    assert f"; {other} is whole without it; later: {adds}\n" in done.stderr
+    assert {"ok": 6} == counts(other)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -375,6 +469,7 @@ def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(tmp_path: Path) -> 
         (("--url", "http://u:p@h", "--out", "x"), "url must have no user"),
         (("--url", "http://127.0.0.1:9", "--out", "x", "--speed", "0"), "--speed must be a factor"),
         (("--url", "http://127.0.0.1:9", "--out", "x", "--drain", "5"), "--drain must be a number"),
+        (("--url", "http://h", "--out", "x", "--give-up-after", "9"), "--give-up-after must be"),
         (("--url", "http://127.0.0.1:9", "--out", "x", "--token-ids", "5"), "--token-ids must be"),
     ],
 )

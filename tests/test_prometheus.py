@@ -19,6 +19,7 @@ from collectors.run import Run, read_run
 from collectors.scrape.credentials import Credentials
 from collectors.scrape.fetch import Fetcher
 from collectors.scrape.urls import urls_of
+from preempt.commands import progress
 from preempt.main import main
 from replay.errors import InputError
 
@@ -117,6 +118,29 @@ def test_steps_give_the_same_samples_once(tmp_path: Path, step_ms: int) -> None:
     assert any("at steps of" in note for note in steps.manifest["collection"]["notes"])
 
 
+@pytest.mark.parametrize("step_ms", [5, 50])
+def test_a_short_step_over_a_long_range_is_asked_for_in_windows(
+    tmp_path: Path, step_ms: int
+) -> None:
+    """A query of more than 11,000 points a series is an error of Prometheus's, never asked."""
+    at = times(4, step=15_000)
+    with fake_prometheus(series(at)) as fake:
+        raw = filled(fake, tmp_path / "raw")
+        steps = filled(fake, tmp_path / "steps", step_ms=step_ms)
+        ranges = [ask for path, ask in fake.asked if path.endswith("query_range")]
+    assert 4 == steps.manifest["scrapes"]
+    assert raw.samples.drop("run_id").height == steps.samples.drop("run_id").height
+    points = [(float(a["end"]) - float(a["start"])) / float(a["step"]) + 1 for a in ranges]
+    assert 11_000 >= max(points)
+
+
+def test_a_server_with_smaller_limits_is_asked_for_less(tmp_path: Path) -> None:
+    """Some front ends call a window that is too long a bad request."""
+    with fake_prometheus(series(times())) as fake:
+        fake.faults = [_through(fake), _through(fake), fault(400), fault(400)]
+        assert 60 == filled(fake, tmp_path / "run").manifest["scrapes"]
+
+
 def test_a_longer_step_leaves_samples_out_and_says_so(tmp_path: Path) -> None:
     """What no step shows cannot be had, and the manifest names the step."""
     with fake_prometheus(series(times())) as fake:
@@ -179,6 +203,25 @@ def test_a_reset_of_a_counter_is_found(tmp_path: Path) -> None:
     assert ("num_preemptions", 30, 34.0, 5.0) == tuple(
         reset[key] for key in ("name", "scrape", "before", "after")
     )
+
+
+@pytest.mark.parametrize("width_ms", [1000, 4567, 30_000])
+def test_resets_are_found_at_the_edge_of_windows_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width_ms: int
+) -> None:
+    """Wherever windows end, of every engine on the page, once."""
+    monkeypatch.setattr(backfill, "_FIRST_MS", width_ms)
+    monkeypatch.setattr(backfill, "_LONGEST_MS", width_ms)
+    found = series(times()) + series(times(), engine="1")[:2]
+    for labels, points in found:
+        if labels["__name__"] == "vllm:num_preemptions_total":
+            points[:] = [(at, value % (20 + int(labels["engine"]))) for at, value in points]
+    with fake_prometheus(found) as fake:
+        run = filled(fake, tmp_path / "run")
+    resets = [(one["engine"], one["scrape"]) for one in run.manifest["counter_resets"]]
+    assert [(0, 20), (1, 21), (0, 40), (1, 42)] == resets
+    assert {0, 1} == set(run.samples["engine"].drop_nulls())
+    assert 60 == run.manifest["scrapes"]
 
 
 def test_nan_is_null_and_a_series_that_ends_has_no_more_rows(tmp_path: Path) -> None:
@@ -410,6 +453,23 @@ def test_the_command_makes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert 0o700 == (tmp_path / "run").stat().st_mode & 0o777
 
 
+def test_how_far_it_is_is_told_to_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line now and then, in seconds of the range; none with --quiet."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(backfill, "_FIRST_MS", 20_000)
+    monkeypatch.setattr(backfill, "_LONGEST_MS", 20_000)
+    when = "2026-11-29T21:00:00Z/2026-11-29T21:01:00Z"
+    with fake_prometheus(series(times())) as fake:
+        asked = ("--url", fake.url, "--query-range", when)
+        assert 0 == ended(*asked, "--out", tmp_path / "run")
+        lines = capsys.readouterr().err.splitlines()
+        assert 0 == ended(*asked, "--out", tmp_path / "quiet", "--quiet")
+    assert [f"taken from Prometheus: {s} of 60 s" for s in (20, 40, 60)] == lines[:-1]
+    assert "" == capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -443,5 +503,6 @@ def test_the_deadline_is_for_all_of_it(tmp_path: Path, capsys: pytest.CaptureFix
         fake.faults = [hang] * 5
         asked = ("--url", fake.url, "--query-range", when, "--deadline", "100ms")
         assert 2 == ended(*asked, "--out", tmp_path / "run")
-    assert "must give everything within --deadline; nothing was written" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "must give everything within --deadline; nothing was written: ask for less" in errors
     assert [] == list(tmp_path.iterdir())

@@ -3,24 +3,29 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from fault_server import FaultServer, fault_server, fixed, hang
+from fault_server import FaultServer, fault_server, fixed, hang, page
 
 from collectors.run import read_run
+from collectors.service.begin import machine
 from collectors.service.discover import Resolve
-from collectors.service.service import Outside, Service
+from collectors.service.service import Service
 from preempt.main import main
 from replay.errors import InputError
 
@@ -47,10 +52,13 @@ async def nobody(host: str, port: int) -> list[str]:
 
 
 @asynccontextmanager
-async def running(path: Path, resolve: Resolve = nobody) -> AsyncIterator[Service]:
+async def running(
+    path: Path, resolve: Resolve = nobody, log: list[str] | None = None
+) -> AsyncIterator[Service]:
     """A service that runs while the block does, and has ended properly after it."""
-    with ThreadPoolExecutor(2) as disk:
-        service = Service(path, Outside({}, resolve, disk, lambda _: None))
+    lines: list[str] = [] if log is None else log
+    with machine({}, lines.append) as outside:
+        service = Service(path, replace(outside, resolve=resolve))
         task = asyncio.create_task(service.run())
         try:
             yield service
@@ -90,6 +98,12 @@ async def fetched(service: Service, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
+def health_of(said: str) -> tuple[str, list[str]]:
+    """Status and reasons of a page of health."""
+    found = json.loads(said)
+    return found["status"], found["reasons"]
+
+
 def test_a_slow_and_a_dead_engine_delay_no_other(tmp_path: Path) -> None:
     """Scrapes of a good engine go on at their interval beside a hanging and a refusing one."""
 
@@ -103,8 +117,8 @@ def test_a_slow_and_a_dead_engine_delay_no_other(tmp_path: Path) -> None:
             assert 3 < scrapes(service, "good")
             await until(lambda: scrapes(service, "dead", "refused") > 2)
             status, said = await fetched(service, "/healthz")
-            assert 503 == status
-            assert "pods: engines unknown: the name could not be resolved just now\n" == said
+            why = ["pods: engines unknown: the name could not be resolved just now"]
+            assert (503, "unhealthy", why) == (status, *health_of(said))
             assert (200, "ok\n") == await fetched(service, "/livez")
 
     with fault_server() as good, fault_server() as slow:
@@ -112,6 +126,122 @@ def test_a_slow_and_a_dead_engine_delay_no_other(tmp_path: Path) -> None:
     run = read_run(tmp_path / "runs" / "good" / "run")
     assert run.manifest["scrapes"] == run.samples["scrape"].n_unique()
     assert 0 == read_run(tmp_path / "runs" / "dead" / "run").manifest["scrapes"]
+
+
+def test_an_engine_that_goes_and_comes_is_logged_once_each(tmp_path: Path) -> None:
+    """Begin, first samples, down with its reason, back: a line each, and none a scrape."""
+    log: list[str] = []
+
+    async def check(server: FaultServer) -> None:
+        path = write(tmp_path / "c.toml", url_target("one", server.url))
+        async with running(path, log=log) as service:
+            await until(lambda: scrapes(service, "one") > 3)
+            server.answer = fixed(b"secret text", status="500 secret text")
+            await until(lambda: scrapes(service, "one", "http_500") > 6)
+            server.answer = fixed(page(9, blocks=32))
+            await until(lambda: any("a new run" in line for line in log))
+
+    with fault_server() as server:
+        asyncio.run(check(server))
+    out = tmp_path / "runs" / "one" / "run"
+    assert log[:3] == [
+        f"one/run: collecting {server.url} every 50ms into {out}",
+        f"one/run: first samples; its run is {out}",
+        "one/run: down: http_500",
+    ]
+    assert "stopping: every run is written and closed" == log[-1]
+    new, back = sorted(log[3:-1])
+    assert f"one/run: a new run: {out}-2" == new
+    assert re.fullmatch(r"one/run: answers again, after 0s, \d+ scrapes without samples", back)
+
+
+def test_a_run_that_vanishes_is_logged_with_the_one_after_it(tmp_path: Path) -> None:
+    """The trouble by its name, where it goes on, and among the reasons of /healthz."""
+    log: list[str] = []
+    out = tmp_path / "runs" / "one" / "run"
+
+    async def check(server: FaultServer) -> None:
+        path = write(tmp_path / "c.toml", url_target("one", server.url))
+        async with running(path, log=log) as service:
+            await until(lambda: scrapes(service, "one") > 3)
+            out.rename(tmp_path / "away")
+            await until(lambda: any("a new run" in line for line in log))
+            reason = "one/run: run_vanished: the run's directory is gone; another one is begun"
+            assert reason in log
+            assert [reason] == service.health()["reasons"]
+
+    with fault_server() as server:
+        asyncio.run(check(server))
+
+
+def test_health_says_since_when_and_why_an_engine_is_down(tmp_path: Path) -> None:
+    """As JSON: each engine that is down, its last error and its last success."""
+
+    async def check(server: FaultServer) -> None:
+        text = url_target("good", server.url) + url_target("dead", "http://127.0.0.1:1")
+        async with running(write(tmp_path / "c.toml", text)) as service:
+            await until(lambda: scrapes(service, "good") and scrapes(service, "dead", "refused"))
+            dead = next(w for i, w in service.supervisor.workers.items() if i.target == "dead")
+            await until(lambda: dead.standing.last_error)
+            dead.standing.began_ns -= 3600 * 10**9  # an hour ago
+            status, said = await fetched(service, "/healthz")
+        found = json.loads(said)
+        (down,) = found["down"]
+        assert (503, 2, 1) == (status, found["engines"], found["engines_down"])
+        assert re.fullmatch(r"dead/run: no samples for 36\d\d s: refused", found["reasons"][0])
+        since = datetime.fromisoformat(down.pop("since"))
+        assert since - datetime.now(UTC) < timedelta(minutes=1)
+        assert {
+            "target": "dead",
+            "instance": "run",
+            "last_error": "refused",
+            "last_success": None,
+        } == down
+
+    with fault_server() as server:
+        asyncio.run(check(server))
+
+
+def test_a_huge_page_delays_no_other_engine(tmp_path: Path) -> None:
+    """While one page of twenty thousand series is read, others are scraped again and again."""
+    huge = page(1) + b"".join(b'vllm:x{k="%d"} 1\n' % k for k in range(20_000))
+
+    async def check(good: FaultServer, large: FaultServer) -> None:
+        large.answer = fixed(huge)
+        text = url_target("good", good.url) + url_target("large", large.url)
+        head = HEAD.replace('"1s"', '"20s"')
+        async with running(write(tmp_path / "c.toml", text, head)) as service:
+            done: list[int] = []
+
+            def another() -> bool:
+                return scrapes(service, "large") > len(done)
+
+            for _ in range(3):
+                await until(another)
+                done.append(scrapes(service, "good"))
+            # In the time of one large page; one behind the other they would be one for one.
+            assert 3 * 2 < done[-1] - done[0]
+
+    with fault_server() as good, fault_server() as large:
+        asyncio.run(check(good, large))
+
+
+def test_names_that_hang_in_the_resolver_delay_no_other_engine(tmp_path: Path) -> None:
+    """Whatever holds asyncio's own threads, in which names are looked up, pages are read."""
+
+    async def check(server: FaultServer) -> None:
+        over = threading.Event()
+        try:
+            for _ in range(64):
+                asyncio.get_running_loop().run_in_executor(None, over.wait)
+            path = write(tmp_path / "c.toml", url_target("one", server.url))
+            async with running(path) as service:
+                await until(lambda: scrapes(service, "one") > 3)
+        finally:
+            over.set()
+
+    with fault_server() as server:
+        asyncio.run(check(server))
 
 
 def test_pods_come_and_go(tmp_path: Path) -> None:
@@ -128,7 +258,8 @@ def test_pods_come_and_go(tmp_path: Path) -> None:
         async def check() -> None:
             text = f'[[targets]]\nname = "pods"\ndns = "pods.example"\nport = {server.port}\n'
             head = HEAD + 'rediscover = "1s"\n'
-            async with running(write(tmp_path / "c.toml", text, head), resolve) as service:
+            path, log = write(tmp_path / "c.toml", text, head), list[str]()
+            async with running(path, resolve, log) as service:
                 await until(lambda: scrapes(service, "pods") > 2)
                 answers[0] = ["127.0.0.1", "127.0.0.2"]
                 await until(lambda: 2 == len(service.supervisor.workers))
@@ -138,6 +269,13 @@ def test_pods_come_and_go(tmp_path: Path) -> None:
                 answers[0] = ["127.0.0.2"]
                 await until(lambda: 1 == len(service.supervisor.workers))
                 assert {} == service.state.unknown
+                assert [
+                    "pods: engines found: 1",
+                    "pods: engines found: 2",
+                    "pods: engines unknown: the name could not be resolved just now",
+                    "pods: engines found: 1",
+                ] == [line for line in log if line.startswith("pods: ")]
+                assert f"pods/127.0.0.1_{server.port}: ending; its run is written and closed" in log
                 # Closed, so anybody may read it, and it holds all of its scrapes.
                 old = tmp_path / "runs" / "pods" / f"127.0.0.1_{server.port}"
                 await until((old / "samples").is_dir)
@@ -208,7 +346,8 @@ def test_a_reload_brings_new_targets_and_refuses_mistakes(tmp_path: Path) -> Non
             service.reload()
             await until(lambda: scrapes(service, "two") > 1)
             assert ["two"] == [worker.target for worker in service.supervisor.workers]
-            assert (200, "ok\n") == await fetched(service, "/healthz")
+            status, said = await fetched(service, "/healthz")
+            assert (200, "ok", []) == (status, *health_of(said))
             write(path, url_target("two", server.url), HEAD.replace(":0", ":1"))
             service.reload()
             assert "takes effect with a restart only" in (service.state.reload_error or "")
@@ -244,8 +383,8 @@ def test_a_run_that_another_process_writes_is_said_and_tried_again(tmp_path: Pat
         async with running(path) as first:
             await until(lambda: scrapes(first, "one") > 1)
             async with running(path) as second:
-                await until(second.unhealthy)
-                assert "another process writes this run" in second.unhealthy()[0]
+                await until(lambda: second.health()["reasons"])
+                assert "another process writes this run" in second.health()["reasons"][0]
 
     with fault_server() as server:
         asyncio.run(check(server))
@@ -294,7 +433,17 @@ def test_signals_reread_and_finish(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             output, errors = process.communicate(timeout=30)
         assert (0, "") == (process.returncode, output)
-        assert "configuration reloaded\n" == errors
+        lines = errors.splitlines()
+        every = f"every 50ms into {tmp_path / 'runs'}"
+        assert lines[:2] == [
+            f"one/run: collecting {one.url} {every}/one/run",
+            f"one/run: first samples; its run is {tmp_path / 'runs' / 'one' / 'run'}",
+        ]
+        assert {"configuration reloaded", f"two/run: collecting {two.url} {every}/two/run"} < set(
+            lines
+        )
+        assert "stopping: every run is written and closed" == lines[-1]
+        assert 6 == len(lines)
         for name, server in (("one", one), ("two", two)):
             manifest = read_run(tmp_path / "runs" / name / "run").manifest
             # One may have been under way when the signal came.
@@ -343,25 +492,111 @@ def test_check_says_what_it_would_do_and_does_nothing(
     text = url_target("one", "http://10.0.0.2:8000")
     text += '[[targets]]\nname = "listed"\nfile_sd = "t.json"\n'
     text += '[[targets]]\nname = "pods"\ndns = "vllm.svc"\n'
-    path = write(tmp_path / "c.toml", text)
+    keep = 'keep_age = "720h"\nkeep_bytes = "64MiB"\n'
+    path = write(tmp_path / "c.toml", text, HEAD + keep)
     assert 0 == exit_code(path, "--check")
     said = capsys.readouterr().err
     for line in (
         "one: the engine at http://10.0.0.2:8000",
         f"listed: 1 engine now in {tmp_path / 't.json'}",
         "pods: every address of vllm.svc, port 8000, http",
-        f"each scraped every 0.05 s into {tmp_path / 'runs'}",
-        "kept: everything",
+        f"each scraped every 50ms, within 1s, into {tmp_path / 'runs'}",
+        "kept: 30d, at most 64 MiB",
     ):
         assert line in said
     assert not (tmp_path / "runs").exists()
 
 
-def test_check_finds_a_secret_that_is_not_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            'bearer_token_file = "none"',
+            "targets[0].bearer_token_file cannot be used: {0}/none: ",
+        ),
+        ('bearer_token_file = "empty"', "targets[0].bearer_token_file cannot be used: {0}/empty: "),
+        ('ca_file = "none"', "targets[0].ca_file must be a file that can be read, got {0}/none"),
+        ('ca_file = "empty"', "targets[0].ca_file cannot be used: {0}/empty: must hold certificat"),
+        ('cert_file = "none"', "targets[0].cert_file must be a file that can be read"),
+        (
+            'spool = "none"',
+            "targets[0].spool must be the recorder's directory, which it",
+        ),
+        ('spool = "empty"', "targets[0].spool must be the recorder's directory"),
+        (
+            '[[targets]]\nname = "l"\nfile_sd = "none.json"',
+            "targets[1].file_sd cannot be used: {0}",
+        ),
+        (
+            '[[targets]]\nname = "l"\nfile_sd = "empty"',
+            "targets[1].file_sd cannot be used: {0}/empt",
+        ),
+    ],
+)
+def test_check_names_what_will_not_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
 ) -> None:
-    """Exit 2, naming the file."""
-    more = 'bearer_token_file = "none"\n'
-    path = write(tmp_path / "c.toml", url_target("one", "http://h:1", more))
+    """Exit 2 and one line: the file, its table, the field, and what is there."""
+    (tmp_path / "empty").touch()
+    path = write(tmp_path / "c.toml", url_target("one", "http://h:1", f"{line}\n"))
     assert 2 == exit_code(path, "--check")
-    assert f"{tmp_path / 'none'}: cannot be read" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"preempt: {path}: {said.format(tmp_path)}")
+    assert 1 == errors.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("output", "keep", "said"),
+    [
+        (
+            "c.toml",
+            "",
+            "collect.output must be a directory, or one that can be made, got {0}/c",
+        ),
+        ("c.toml/x", "", "collect.output must be a directory, or one that can be made, got {0}"),
+        ("full", "", "collect.output must have at least 256 MiB free on its disk, got 10 MiB free"),
+        (
+            "runs",
+            'keep_bytes = "2GiB"',
+            "collect.keep_bytes must fit on the disk of {0}/runs: 2 ",
+        ),
+    ],
+)
+def test_check_finds_an_output_that_will_not_do(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    keep: str,
+    said: str,
+) -> None:
+    """No directory, too little room now, or less than is to be kept."""
+    free = 10 * 2**20 if output == "full" else 2**30
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    head = HEAD.replace('"runs"', f'"{output}"') + f"{keep}\n"
+    path = write(tmp_path / "c.toml", url_target("one", "http://h:1"), head)
+    assert 2 == exit_code(path, "--check")
+    assert f"{path}: {said.format(tmp_path)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["output", "spool"])
+def test_check_finds_a_directory_that_another_user_owns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The user that would have to own it is named, and where it would be made."""
+    (tmp_path / "theirs").mkdir()
+
+    def access(path: Path, _: int) -> bool:
+        return path != tmp_path / "theirs"
+
+    monkeypatch.setattr("os.access", access)
+    head = HEAD.replace('"runs"', '"theirs/runs"') if what == "output" else HEAD
+    more = 'spool = "theirs"\n' if what == "spool" else ""
+    path = write(tmp_path / "c.toml", url_target("one", "http://h:1", more), head)
+    assert 2 == exit_code(path, "--check")
+    said = {
+        "output": f"collect.output must be writable by user {os.getuid()}; {tmp_path}/theirs/runs"
+        f" is to be made in it, got {tmp_path / 'theirs'}",
+        "spool": f"targets[0].spool must be readable and writable by user {os.getuid()}: packed",
+    }
+    assert f"{path}: {said[what]}" in capsys.readouterr().err

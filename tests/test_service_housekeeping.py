@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from collectors.service.begin import retention_of
+from collectors.service.diary import Diary
 from collectors.service.discover import Instance
 from collectors.service.health import reasons
-from collectors.service.housekeeping import Ended, delete, runs_of, sweep, to_go
+from collectors.service.housekeeping import Ended, Tidied, delete, runs_of, sweep, tidy, to_go
 from collectors.service.meters import State
-from collectors.service.service import retention_of, tidy
 from collectors.service.settings import Collect, Settings, Target
+from collectors.service.standing import Standing
 from collectors.service.supervise import Job, Supervisor, Worker
 from collectors.writer import RunWriter, new_manifest
 from replay.errors import InputError
@@ -66,11 +68,11 @@ def test_ended_runs_go_and_written_ones_stay(tmp_path: Path) -> None:
     other = made(tmp_path / "chat" / "my-notes", 1 * SECOND)
     elsewhere = made(tmp_path / "another" / "run", 1 * SECOND)
     with RunWriter.resume(theirs):
-        total, gone = tidy(settings(tmp_path, keep_age_us=10**6 * 60), {mine}, NOW)
-    assert 1 == gone
+        done = tidy(settings(tmp_path, keep_age_us=10**6 * 60), {mine}, NOW)
+    assert [old] == done.gone
     assert not old.exists()
     assert all(path.is_dir() for path in (young, mine, theirs, other, elsewhere))
-    assert total == sum(
+    assert done.left_bytes == sum(
         entry.stat().st_size
         for run in (young, mine, theirs)
         for entry in run.rglob("*")
@@ -81,15 +83,16 @@ def test_ended_runs_go_and_written_ones_stay(tmp_path: Path) -> None:
 def test_the_size_of_all_runs_is_kept(tmp_path: Path) -> None:
     """The oldest go until it fits."""
     runs = [made(tmp_path / "chat" / f"run-{k}", k * SECOND, 10_000) for k in (2, 3, 4)]
-    total, gone = tidy(settings(tmp_path, keep_bytes=30_000), set(), NOW)
-    assert (1, True) == (gone, total <= 30_000)
+    done = tidy(settings(tmp_path, keep_bytes=30_000), set(), NOW)
+    assert ([runs[0]], True) == (done.gone, 10_000 < done.freed_bytes < 20_000)
+    assert 20_000 < done.left_bytes <= 30_000
     assert [False, True, True] == [run.exists() for run in runs]
 
 
 def test_without_rules_nothing_goes(tmp_path: Path) -> None:
     """However old it is."""
     run = made(tmp_path / "chat" / "run", 1)
-    assert 0 == tidy(settings(tmp_path), set(), NOW)[1]
+    assert [] == tidy(settings(tmp_path), set(), NOW).gone
     assert run.exists()
 
 
@@ -99,7 +102,7 @@ def test_a_link_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "chat").mkdir()
     (tmp_path / "chat" / "run").symlink_to(run)
     assert [] == runs_of(tmp_path, ["chat"])
-    assert 0 == tidy(settings(tmp_path, keep_age_us=1), set(), NOW)[1]
+    assert [] == tidy(settings(tmp_path, keep_age_us=1), set(), NOW).gone
     assert run.exists()
 
 
@@ -127,7 +130,7 @@ def test_healthy_is_without_a_reason() -> None:
         instances={"a": 0}, unknown={"b": "why"}, reload_error="bad", trouble="no space left"
     )
     job = Job(Instance("a", "run", "http://h"), TARGET, Collect(Path("x")))
-    worker = Worker(job, began_unix_ns=0, failed="could not")
+    worker = Worker(job, Standing(0), failed="could not")
     expected = [
         "b: engines unknown: why",
         "a: no engine found",
@@ -151,11 +154,12 @@ def test_an_engine_that_cannot_be_begun_is_tried_again_in_time(error: Exception)
     async def check() -> None:
         now = [0]
 
-        def make(job: Job) -> None:
-            del job
+        def make(job: Job, seen: object) -> None:
+            del job, seen
             raise error
 
-        supervisor = Supervisor(make, lambda: now[0])  # type: ignore[arg-type]
+        log: list[str] = []
+        supervisor = Supervisor(make, lambda: now[0], diary=Diary(log.append))  # type: ignore[arg-type]
         job = Job(Instance("a", "run", "http://h"), TARGET, Collect(Path("x")))
         supervisor.reconcile([job])
         supervisor.reconcile([job])
@@ -165,5 +169,37 @@ def test_an_engine_that_cannot_be_begun_is_tried_again_in_time(error: Exception)
         assert 2 == supervisor.begun
         (worker,) = supervisor.workers.values()
         assert worker.failed in {"f: is bad", "OSError"}
+        assert [f"a/run: not collecting: {worker.failed}; tried again every 30s"] == log
 
     asyncio.run(check())
+
+
+def test_what_retention_deletes_is_a_line_a_round() -> None:
+    """Ended runs by name and size, and runs whose oldest parts went; nothing where nothing went."""
+    log: list[str] = []
+    diary, run = Diary(log.append), Path("/out/chat/run")
+    diary.tidied(Tidied(5, [], 0, {run: 3}))
+    diary.tidied(Tidied(5, [], 0, {run: 3}))
+    assert [] == log
+    diary.tidied(Tidied(5, [Path(f"/out/chat/run-{k}") for k in range(2, 7)], 3 * 2**29, {run: 5}))
+    assert [
+        "retention: deleted chat/run-2, chat/run-3, chat/run-4 and 2 more, 1.5 GiB",
+        "retention: deleted the oldest parts of chat/run",
+    ] == log
+
+
+def test_where_a_written_run_begins_is_looked_up(tmp_path: Path) -> None:
+    """Its first part of pages, whichever that is by now."""
+    run = made(tmp_path / "chat" / "run", NOW)
+    (run / "pages" / "part-00000.jsonl.xz").rename(run / "pages" / "part-00007.jsonl.xz")
+    assert {run: 7} == tidy(settings(tmp_path), {run}, NOW).first_parts
+
+
+def test_an_output_that_cannot_be_looked_through_is_told_once() -> None:
+    """And that it can be again."""
+    log: list[str] = []
+    diary = Diary(log.append)
+    for _ in range(3):
+        diary.trouble("Permission denied")
+    diary.tidied(Tidied(5, [], 0, {}))
+    assert ["output: Permission denied", "output: can be read again"] == log

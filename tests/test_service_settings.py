@@ -124,6 +124,13 @@ def test_two_targets_need_two_names() -> None:
         parsed(LEAST + '[[targets]]\nname = "chat"\ndns = "h"\n')
 
 
+def test_two_targets_need_two_spools() -> None:
+    """What one packs is deleted, and the other would miss it."""
+    more = 'spool = "s"\n[[targets]]\nname = "b"\nurl = "http://h:1"\nspool = "s"\n'
+    with pytest.raises(InputError, match=r"targets\[1\]\.spool must be unique"):
+        parsed(LEAST + more)
+
+
 def test_a_token_of_the_environment_is_for_targets_without_a_file() -> None:
     """A file comes first; an empty variable is none."""
     target = Target("a", url="http://h:1")

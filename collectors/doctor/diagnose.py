@@ -31,13 +31,14 @@ _MOST_MODELS = 4
 _MOST_DIGITS = 10
 _MOST_ENGINES = 8
 _GIB = 2**30
+_USUAL_SPOOL = "/var/spool/preemption"
 
 
 def diagnose(looked: Looked, spool: Spooled | None, asked: Asked) -> Diagnosis:
     """What two looks at a server and one at a spool come to."""
     page = looked.first.canonical
     if page is None:
-        return _without_page(looked)
+        return _without_page(looked, asked)
     seen = Seen(looked, page, spool, asked, _now(looked))
     for info in page.info.get(_CACHE, ()):
         facts, notes = cache_facts([info])
@@ -61,7 +62,7 @@ def diagnose(looked: Looked, spool: Spooled | None, asked: Asked) -> Diagnosis:
     return Diagnosis(code, _headline(seen), facts_of(seen), findings, tuple(_steps(seen)))
 
 
-def _without_page(looked: Looked) -> Diagnosis:
+def _without_page(looked: Looked, asked: Asked) -> Diagnosis:
     """There are no metrics: nobody can be reached, somebody else answers, or vLLM hides them."""
     entry, version = looked.first.entry, looked.probed.version
     said, outcome = meaning(entry), entry.outcome
@@ -77,7 +78,8 @@ def _without_page(looked: Looked) -> Diagnosis:
         return Diagnosis(NO_LOOK, f"{looked.url}: {said}", facts)
     why = remedy(outcome)
     finding = Finding(Level.MISS, "page", said + (f"; {why}" if why else ""))
-    return Diagnosis(MISSING, f"vLLM {version} at {looked.url}", facts, (finding,))
+    again = ("# when that is mended, look again", _doctor(looked.url, asked, _quoted(asked.spool)))
+    return Diagnosis(MISSING, f"vLLM {version} at {looked.url}", facts, (finding,), again)
 
 
 def _now(looked: Looked) -> Now | None:
@@ -224,25 +226,44 @@ def _of_options(seen: Seen) -> Iterator[Finding]:
 
 
 def _steps(seen: Seen) -> Iterator[str]:
-    url, options = shlex.quote(seen.looked.url), "".join(f" {o}" for o in seen.asked.options)
-    now, active = seen.now, seen.header is not None
+    asked, now, active = seen.asked, seen.now, seen.header is not None
+    url, options = shlex.quote(seen.looked.url), _options(asked)
+    spool = f" --spool {_spool(seen)}" if active else ""
     if not active:
-        yield "# the recorder, from a checkout into vLLM's environment; then restart vLLM"
+        where = _spool(seen) or _USUAL_SPOOL
+        yield "# the recorder, from a checkout of this into vLLM's environment"
         yield "pip install ./collectors/recorder"
-        yield f"export PREEMPTION_LEDGER_SPOOL={_spool(seen) or '/var/spool/preemption'}"
+        yield f"export PREEMPTION_LEDGER_SPOOL={where}"
+        yield "# restart vLLM with that variable, and look again"
+        yield _doctor(seen.looked.url, asked, where)
     if now is not None and not now.preemptions and not now.running:
-        yield "# nothing runs: wait for traffic, or offer a workload of your own"
-        spool = f" --spool {_spool(seen)}" if active else ""
         keyed = options.replace(" --bearer-token-file ", " --api-key-file ")
-        yield f"preempt collect drive workload.jsonl --url {url}{keyed}{spool} --out my-run"
+        drive = f"preempt collect drive workload.jsonl --url {url}{keyed}"
+        yield "# nothing runs: wait for traffic, or offer some, of a public trace for example"
+        yield "preempt import azure AzureLLMInferenceTrace_conv.csv --count 500 -o workload.jsonl"
+        yield f"{drive} --dry-run"
+        yield f"{drive}{spool} --out my-run"
     else:
-        spool = f" --spool {_spool(seen)}" if active else ""
+        yield "# ten minutes of evidence, and a report of it"
         yield f"preempt collect metrics --url {url}{options}{spool} --duration 10m --out my-run"
     if active:
         yield "preempt replay my-run --out my-ledger && preempt fidelity my-ledger my-run"
     yield "preempt report my-run --out my-report"
 
 
+def _doctor(url: str, asked: Asked, spool: str | None) -> str:
+    """This very command once more."""
+    where = "" if spool is None else f" --spool {spool}"
+    return f"preempt doctor --url {shlex.quote(url)}{_options(asked)}{where}"
+
+
+def _options(asked: Asked) -> str:
+    return "".join(f" {option}" for option in asked.options)
+
+
 def _spool(seen: Seen) -> str | None:
-    given = seen.spool.directory if seen.spool else seen.asked.spool
-    return None if given is None else shlex.quote(printable(given, 1000))
+    return _quoted(seen.spool.directory if seen.spool else seen.asked.spool)
+
+
+def _quoted(path: str | None) -> str | None:
+    return None if path is None else shlex.quote(printable(path, 1000))

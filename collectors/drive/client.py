@@ -18,7 +18,7 @@ from replay.workload import Request
 if TYPE_CHECKING:
     import aiohttp
 
-_OK, _BUSY = 200, (429, 503)
+_OK, _BUSY, _SERVERS_FAULT = 200, (429, 503), 500
 _MOST_ERROR_BYTES = 64 * 2**10
 # A chunk of one token takes some 400 bytes with its usage.
 _BYTES, _BYTES_PER_TOKEN = 2**20, 8192
@@ -27,13 +27,14 @@ _OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.E
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where requests go; `now_us` is the run's clock."""
+    """Where requests go; `now_us` is the run's clock, `alive` hears of every sign of life."""
 
     session: "aiohttp.ClientSession"
     url: str
     tls: Any  # an SSL context, or True
     timeout_s: float
     now_us: Callable[[], int]
+    alive: Callable[[int], None]
 
 
 def body_of(request: Request, model: str, tokens: list[int], *, priorities: bool) -> bytes:
@@ -51,6 +52,17 @@ def body_of(request: Request, model: str, tokens: list[int], *, priorities: bool
     if priorities:
         body["priority"] = request.priority
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def unanswered(seen: Seen) -> str | None:
+    """The problem of a request to which the server had no proper answer; None if it had one.
+
+    Headers are none: they come from in front of the engine, which may be dead.
+    """
+    status = seen.http_status
+    empty = status == _OK and not seen.chunks and seen.status != "ok"
+    failed = status is None or empty or (status >= _SERVERS_FAULT and status not in _BUSY)
+    return seen.problem or "cancelled" if failed else None
 
 
 async def send(endpoint: Endpoint, request: Request, body: bytes, seen: Seen) -> None:
@@ -79,6 +91,8 @@ async def _exchange(endpoint: Endpoint, request: Request, body: bytes, seen: See
     ) as response:
         seen.http_status, seen.answered_us = response.status, endpoint.now_us()
         if response.status != _OK:
+            if unanswered(seen) is None:
+                endpoint.alive(seen.answered_us)
             seen.status = "rejected" if response.status in _BUSY else "error"
             seen.problem = await _refusal(response)
             return
@@ -86,11 +100,12 @@ async def _exchange(endpoint: Endpoint, request: Request, body: bytes, seen: See
         async for data in response.content.iter_any():
             now_us = endpoint.now_us()
             for told in events.feed(data):
-                if told.done:
-                    _ended(seen)
-                    return
                 if told.failed:
                     seen.status, seen.problem = "error", "server"
+                    return
+                endpoint.alive(now_us)
+                if told.done:
+                    _ended(seen)
                     return
                 tokens = told.completion_tokens
                 if tokens is None:

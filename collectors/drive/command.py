@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from collectors.drive.client import Endpoint, body_of, send
 from collectors.drive.engine import Engine, look
-from collectors.drive.journal import End, Journal, Settings, read_journal
+from collectors.drive.finish import Driven, Told, complete
+from collectors.drive.journal import End, Journal, Settings
 from collectors.drive.loop import Driver, Stop
 from collectors.drive.prompts import Prompts, TokenIds
+from collectors.drive.pulse import Pulse
 from collectors.drive.schedule import Plan
-from collectors.drive.scrapes import scrape, settle, unsettled
+from collectors.drive.scrapes import scrape
 from collectors.drive.seen import Seen
 from collectors.drive.store import Summary, finish_run
 from collectors.scrape.clock import SystemClock
@@ -27,16 +29,13 @@ from collectors.scrape.credentials import Credentials
 from collectors.scrape.device import device_facts, is_here
 from collectors.scrape.fetch import MOST_PAGE_BYTES, Fetcher
 from collectors.scrape.urls import Urls, urls_of
+from collectors.spool import list_parts
 from collectors.writer import RunWriter, configuration_sha256, new_manifest, run_id_of
-from replay.errors import InputError, OutputExists
 from replay.output import check_new_directory
-from replay.workload import MAX_REQUESTS, Request
-from replay.workload_file import read_workload
+from replay.workload import Request, Workload
 
 if TYPE_CHECKING:
     import aiohttp
-
-    from collectors.pack.batch import Packed
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 CLOCK = "client, wall clock at the run's zero, moved on by its monotonic clock; arrival is the send"
@@ -59,19 +58,9 @@ class Chosen:
     settings: Settings
     ids: TokenIds
     drain_us: int
+    give_up_us: int | None
     comparison: Mapping[str, Any]
     spool: Path | None = None
-
-
-@dataclass(frozen=True)
-class Driven:
-    """A finished drive."""
-
-    run: Path
-    summary: Summary
-    stopped: str | None
-    interrupted: bool
-    packed: "Packed | None"
 
 
 class Signals:
@@ -125,14 +114,37 @@ def endpoint_urls(url: str) -> Urls:
     return urls_of(url.rstrip("/").removesuffix("/v1"))
 
 
-def drive(chosen: Chosen, shown: Shown | None, say: Callable[[str], None]) -> Driven:
-    """Offer the workload and write the run; nothing is written before the server answered."""
+def drive(chosen: Chosen, shown: Shown | None, say: Told, told: Told) -> Driven:
+    """Offer the workload and write the run; nothing is written before the server answered.
+
+    `say` takes warnings, `told` what takes long.
+    """
     check_new_directory(chosen.out, force=False, owned=())
+    if chosen.spool is not None:
+        list_parts(chosen.spool)  # not there afterwards is not there now
     with Signals() as signals:
         stopped = asyncio.run(_drive(chosen, signals, shown, say))
         summary = _written(chosen, signals)
-    packed = _complete(chosen.out, chosen.settings.interval_us, chosen.spool)
+    packed = complete(chosen.out, chosen.settings.interval_us, chosen.spool, told)
     return Driven(chosen.out, summary, stopped, signals.came, packed)
+
+
+def ask(urls: Urls, credentials: Credentials, model: str | None) -> Engine:
+    """Who answers there, without sending anything; `InputError` where nobody does."""
+
+    async def asking() -> Engine:
+        async with Fetcher(urls, credentials, _PAGE_TIMEOUT_US, MOST_PAGE_BYTES) as fetcher:
+            return await look(fetcher, model)
+
+    return asyncio.run(asking())
+
+
+def refused_for_length(workload: Workload, engine: Engine) -> str | None:
+    """A line on requests that the engine is known to refuse, if there are any."""
+    if not (count := engine.too_long(workload.requests)):
+        return None
+    longest = f"the server's max_model_len of {engine.max_model_len} tokens"
+    return f"longer than {longest}, and refused by it: {count} of {len(workload)} requests"
 
 
 def _written(chosen: Chosen, signals: Signals) -> Summary:
@@ -145,46 +157,14 @@ def _written(chosen: Chosen, signals: Signals) -> Summary:
             signals.came = True
 
 
-def finish(run: Path, spool: Path | None) -> Driven:
-    """Make what a killed drive left a whole run; one that is whole is `OutputExists`."""
-    with RunWriter.resume(run) as writer:
-        manifest = writer.manifest
-        place = run / "offered.jsonl"
-        if manifest["kind"] != "driven" or not place.is_file():
-            raise InputError(str(run), "", "must be the run of a drive")
-        workload = read_workload(place, MAX_REQUESTS)
-        if manifest["drain_end_us"] is not None and spool is None and not unsettled(run):
-            raise OutputExists(f"{run}: is finished already")
-        summary = finish_run(writer, workload)
-        interval_us = read_journal(run, len(workload)).settings.interval_us
-    packed = _complete(run, interval_us, spool)
-    return Driven(run, summary, stopped=None, interrupted=False, packed=packed)
-
-
-def _complete(run: Path, interval_us: int | None, spool: Path | None) -> "Packed | None":
-    """Read what was scraped, and add what the engine recorded."""
-    if interval_us is not None and unsettled(run):
-        settle(run, interval_us)
-    if spool is None:
-        return None
-    from collectors.pack.batch import pack_spool
-
-    (packed,) = pack_spool(spool, run)
-    return packed
-
-
-async def _drive(
-    chosen: Chosen, signals: Signals, shown: Shown | None, say: Callable[[str], None]
-) -> str | None:
+async def _drive(chosen: Chosen, signals: Signals, shown: Shown | None, say: Told) -> str | None:
     workload = chosen.plan.workload
     async with Fetcher(
         chosen.urls, chosen.credentials, _PAGE_TIMEOUT_US, MOST_PAGE_BYTES
     ) as fetcher:
         engine = await look(fetcher, chosen.model)
-        longest = engine.max_model_len
-        over = [r for r in workload.requests if longest and _tokens(r) > longest]
-        if over:
-            say(f"{len(over)} requests have more than {longest} tokens: the server refuses those")
+        if line := refused_for_length(workload, engine):
+            say(line)
         priorities = any(r.priority for r in workload.requests)
         prompts = Prompts(workload, chosen.settings.token_seed, chosen.ids)
 
@@ -197,7 +177,7 @@ async def _drive(
             writer.write_offered(workload)
             journal = Journal(chosen.out, chosen.settings)
             try:
-                return await _send_all(chosen, signals, writer, journal, make, fetcher, shown)
+                return await _send_all(chosen, signals, writer, journal, make, fetcher, shown, say)
             except BaseException:
                 journal.close(None)
                 raise
@@ -211,8 +191,10 @@ async def _send_all(
     make: Callable[[int, Request], bytes],
     fetcher: Fetcher,
     shown: Shown | None,
+    say: Told,
 ) -> str | None:
     clock, stop, settings = SystemClock(), Stop(), chosen.settings
+    pulse = Pulse(chosen.give_up_us)
     zero_ns = clock.monotonic_ns() + _LEAD_NS
     start = _EPOCH + timedelta(microseconds=(clock.unix_ns() + _LEAD_NS) // 1000)
     writer.write_manifest(writer.manifest | {"start": f"{start.replace(tzinfo=None).isoformat()}Z"})
@@ -223,6 +205,7 @@ async def _send_all(
             chosen.credentials.tls() if chosen.urls.base.startswith("https:") else True,
             settings.timeout_us / 1_000_000,
             lambda: (clock.monotonic_ns() - zero_ns) // 1000,
+            pulse.alive,
         )
 
         async def one(request: Request, body: bytes, seen: Seen) -> None:
@@ -240,6 +223,8 @@ async def _send_all(
             lateness_limit_us=settings.lateness_limit_us,
             concurrency=settings.concurrency,
             drain_us=chosen.drain_us,
+            pulse=pulse,
+            told=say,
         )
         signals.bind(stop)
         ended = asyncio.Event()
@@ -342,7 +327,3 @@ def _manifest(chosen: Chosen, engine: Engine) -> dict[str, Any]:
 def _number(speed: str) -> float:
     over, _, under = speed.partition("/")
     return int(over) / int(under or 1)
-
-
-def _tokens(request: Request) -> int:
-    return request.prompt_tokens + request.output_tokens

@@ -1,6 +1,6 @@
 """Who is there, before anything is sent: the engine's facts, in the manifest's words."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from collectors.scrape.fetch import Fetcher
 from collectors.scrape.outcome import Outcome
 from collectors.scrape.probe import probe
 from replay.errors import InputError
+from replay.workload import Request
 
 _MOST_BYTES = 2**20
 _KEY = frozenset({Outcome.HTTP_401, Outcome.HTTP_403})
@@ -29,6 +30,13 @@ class Engine:
         """Most tokens of one request, prompt and output together."""
         longest: int | None = self.facts.get("scheduler", {}).get("max_model_len")
         return longest
+
+    def too_long(self, requests: Iterable[Request]) -> int | None:
+        """How many requests it will refuse for their length; None where its limit is unknown."""
+        longest = self.max_model_len
+        if longest is None:
+            return None
+        return sum(one.prompt_tokens + one.output_tokens > longest for one in requests)
 
 
 async def look(fetcher: Fetcher, model: str | None) -> Engine:

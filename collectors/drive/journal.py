@@ -28,7 +28,10 @@ _SEEN = tuple(field.name for field in fields(Seen))
 
 @dataclass(frozen=True)
 class Settings:
-    """How a workload was offered; times in microseconds, `speed` a fraction such as 11/5."""
+    """How a workload was offered; times in microseconds, `speed` a fraction such as 11/5.
+
+    `spool` is whether what the engine recorded was to be added.
+    """
 
     speed: str
     max_gap_us: int | None
@@ -37,6 +40,7 @@ class Settings:
     lateness_limit_us: int
     timeout_us: int
     interval_us: int | None
+    spool: bool = False
 
 
 @dataclass(frozen=True)

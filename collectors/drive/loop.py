@@ -8,7 +8,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from collectors.drive.client import unanswered
 from collectors.drive.journal import Journal
+from collectors.drive.pulse import Pulse
 from collectors.drive.seen import Seen
 from collectors.scrape.clock import Clock
 from replay.workload import Request
@@ -17,7 +19,8 @@ Send = Callable[[Request, bytes, Seen], Awaitable[None]]
 _AHEAD, _AHEAD_BYTES = 1024, 64 * 2**20
 _LEAST_SPARE_NS = 3_000_000
 _FIRST = 5  # so many failures of one kind, and no success, and it is not going to work
-_LAG_S = 0.05
+_LOOK_S = 0.05
+_STOOD_STILL_US = 1_000_000
 
 
 @dataclass
@@ -52,6 +55,11 @@ class Stop:
         self.why = self.why or why
         self.sending.set()
 
+    def end(self, why: str) -> None:
+        """End everything at once: nothing that is in flight will come."""
+        self.stop(why)
+        self.waiting.set()
+
 
 class Driver:
     """Sends every request of a schedule once; `run` returns when nothing is in flight."""
@@ -70,12 +78,15 @@ class Driver:
         lateness_limit_us: int,
         concurrency: int | None = None,
         drain_us: int = 30_000_000,
+        pulse: Pulse | None = None,
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.counters = Counters()
         self.send_end_us: int | None = None
         self._requests, self._due_us, self._make, self._send = requests, due_us, make, send
         self._journal, self._clock, self._zero_ns, self._stop = journal, clock, zero_ns, stop
         self._lateness_limit_us, self._drain_us = lateness_limit_us, drain_us
+        self._pulse, self._told = pulse or Pulse(None), told
         self._slots = None if concurrency is None else asyncio.Semaphore(concurrency)
         self._tasks: set[asyncio.Task[None]] = set()
         self._bodies: deque[bytes] = deque()
@@ -104,10 +115,11 @@ class Driver:
 
     async def run(self) -> None:
         """Send, then wait; after a stop no longer than the drain."""
-        watch = asyncio.create_task(self._watch_lag())
+        watch = asyncio.create_task(self._watch())
         try:
             await self._send_all()
             await self._wait()
+            self._look()
         finally:
             watch.cancel()
             for task in self._tasks:
@@ -159,10 +171,12 @@ class Driver:
         self.counters.sent += 1
         self.counters.late += seen.lateness_us > self._lateness_limit_us
         self._journal.sent(place, seen)
+        self._pulse.sent(sent_us)
         try:
             await self._send(request, body, seen)
         finally:
             self._journal.ended(place, seen)
+            self._pulse.ended(self.now_us(), self.in_flight - 1, unanswered(seen))
             self._count(seen)
             if self._slots is not None:
                 self._slots.release()
@@ -197,10 +211,21 @@ class Driver:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
-    async def _watch_lag(self) -> None:
+    async def _watch(self) -> None:
+        """How long others had to wait for the event loop, and whether the server is still there."""
         loop = asyncio.get_running_loop()
         while True:
             before = loop.time()
-            await asyncio.sleep(_LAG_S)
-            lag_us = int((loop.time() - before - _LAG_S) * 1_000_000)
+            await asyncio.sleep(_LOOK_S)
+            lag_us = int((loop.time() - before - _LOOK_S) * 1_000_000)
             self.counters.loop_lag_us = max(self.counters.loop_lag_us, lag_us)
+            if lag_us <= _STOOD_STILL_US:  # else what came meanwhile has yet to be read
+                self._look()
+
+    def _look(self) -> None:
+        """Tell when the server falls silent, and end when it is gone."""
+        line, gone = self._pulse.look(self.now_us(), self.in_flight)
+        if line is not None:
+            self._told(line)
+        if gone is not None:
+            self._stop.end(gone)

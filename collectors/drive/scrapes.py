@@ -12,7 +12,7 @@ from collectors.scrape.entry import Entry, fetched_entry
 from collectors.scrape.fetch import Fetcher
 from collectors.scrape.journal import Journal, journal_numbers
 
-_JOURNAL_BYTES, _JOURNAL_ENTRIES = 8 * 2**20, 500
+_JOURNAL_BYTES, JOURNAL_ENTRIES = 8 * 2**20, 500
 
 
 async def scrape(
@@ -28,7 +28,7 @@ async def scrape(
             ending = stop.is_set()  # one more: counters as the last request left them
             entry = await _entry(fetcher, clock, zero_ns, count)
             try:
-                if journal.bytes >= _JOURNAL_BYTES or in_journal >= _JOURNAL_ENTRIES:
+                if journal.bytes >= _JOURNAL_BYTES or in_journal >= JOURNAL_ENTRIES:
                     journal.close()
                     number, in_journal = number + 1, 0
                     journal = Journal(run, number)
@@ -58,9 +58,9 @@ async def _entry(fetcher: Fetcher, clock: Clock, zero_ns: int, count: int) -> En
     )
 
 
-def unsettled(run: Path) -> bool:
-    """Whether pages wait to be read."""
-    return bool(journal_numbers(run))
+def unsettled(run: Path) -> int:
+    """How many journals of pages wait to be read."""
+    return len(journal_numbers(run))
 
 
 def settle(run: Path, interval_us: int) -> None:

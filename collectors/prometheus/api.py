@@ -17,6 +17,7 @@ from replay.strict import decode, parse_json
 
 MOST_ANSWER_BYTES = 8 * 2**20
 PLACE = "Prometheus"
+_LISTING = "series"
 _ATTEMPTS = 4
 _FIRST_PAUSE_S = 0.5
 _UNPROCESSABLE, _BAD_REQUEST, _SLOW_DOWN = 422, 400, 429
@@ -72,7 +73,7 @@ class Api:
         """Label sets of the series that have samples in a time."""
         ask = {"match[]": selector, "start": seconds(start_ms), "end": seconds(end_ms)}
         try:
-            found = await self._ask("series", ask)
+            found = await self._ask(_LISTING, ask)
         except TooMuch as exc:
             rule = "has too many series to list; narrow them with --selector"
             raise InputError(PLACE, "", rule, str(exc.outcome)) from exc
@@ -114,7 +115,9 @@ class Api:
             if outcome is Outcome.OK and answer.body is not None:
                 return _data(answer.body)
             too_much = outcome in {Outcome.TOO_LARGE, Outcome.TIMEOUT, Outcome.HTTP_503}
-            if too_much or answer.status == _UNPROCESSABLE:
+            # With these matchers its series were listed, so what is bad is how much is asked for.
+            beyond = answer.status == _BAD_REQUEST and path != _LISTING
+            if too_much or beyond or answer.status == _UNPROCESSABLE:
                 raise TooMuch(outcome)
             if answer.status == _BAD_REQUEST:
                 rule = "must accept the query; is --selector right?"

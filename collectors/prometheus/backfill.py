@@ -4,7 +4,7 @@ Memory holds one window's answer and the samples of one part, however long the r
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +33,7 @@ _FIRST_MS, _LONGEST_MS = 300_000, 3_600_000
 _SCRAPES = 256  # of some six hundred samples: an answer of four megabytes
 _UNKNOWN_INTERVAL_MS = 15_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,13 @@ class Findings:
         return notes
 
 
-async def backfill(api: Api, wanted: Wanted, out: Path) -> dict[str, Any]:
+async def backfill(
+    api: Api, wanted: Wanted, out: Path, told: Told = lambda _, __: None
+) -> dict[str, Any]:
     """Write the run `out`, which must not exist, and return its manifest.
 
-    What the server refuses, or has not, is an `InputError`, and then nothing was written.
+    `told` hears after each window how many seconds of the range are done, and of how many. What
+    the server refuses, or has not, is an `InputError`, and then nothing was written.
     """
     when, more = wanted.when, wanted.more
     with new_directory(out, force=False, owned=()) as temporary:
@@ -171,7 +175,7 @@ async def backfill(api: Api, wanted: Wanted, out: Path) -> dict[str, Any]:
         place.write_text(json.dumps(manifest), encoding="utf-8")
         place.chmod(0o600)
         with RunWriter.resume(temporary) as writer:
-            await _write_parts(writer, source, found)
+            await _write_parts(writer, source, found, told)
             writer.write_manifest(found.fill(manifest, api, wanted.step_ms))
             filled = writer.manifest
     _private(out)
@@ -182,11 +186,14 @@ def _private(run: Path) -> None:
     run.chmod(0o700)
 
 
-async def _write_parts(writer: RunWriter, source: Source, found: Findings) -> None:
+async def _write_parts(writer: RunWriter, source: Source, found: Findings, told: Told) -> None:
     import polars as pl
 
     frames: list[pl.DataFrame] = []
-    async for scraped, last in _windows(source, found):
+    start_ms, total_s = found.when.start_ms, (found.when.end_ms - found.when.start_ms) // 1000
+    async for scraped, end_ms in _windows(source, found):
+        last = end_ms == found.when.end_ms
+        told((end_ms - start_ms) // 1000, total_s)
         frame = found.take(scraped, last=last)
         if frame is not None:
             frames.append(frame)
@@ -197,10 +204,11 @@ async def _write_parts(writer: RunWriter, source: Source, found: Findings) -> No
                 writer.write_part(TABLE, whole)
 
 
-async def _windows(source: Source, found: Findings) -> AsyncIterator[tuple[list[Scraped], bool]]:
-    """Scrapes window by window, and whether it was the last; windows shrink to what fits."""
+async def _windows(source: Source, found: Findings) -> AsyncIterator[tuple[list[Scraped], int]]:
+    """Scrapes window by window, and where it ends; windows shrink to what fits."""
     when, unit_ms = found.when, source.unit_ms
-    begin, width_ms, most_ms = when.start_ms, _FIRST_MS, _LONGEST_MS
+    most_ms = min(_LONGEST_MS, source.most_ms or _LONGEST_MS)
+    begin, width_ms = when.start_ms, min(_FIRST_MS, most_ms)
     while begin < when.end_ms:
         width_ms = max(unit_ms, width_ms // unit_ms * unit_ms)
         end = min(begin + width_ms, when.end_ms)
@@ -208,11 +216,11 @@ async def _windows(source: Source, found: Findings) -> AsyncIterator[tuple[list[
             scraped = await source.window(begin, end)
         except TooMuch as exc:
             if width_ms <= max(unit_ms, 2):
-                rule = "must answer for a single scrape within --timeout, and in few bytes"
+                rule = "must answer for a single scrape within --timeout, its limits and 8 MiB"
                 raise InputError(PLACE, "query", rule, str(exc.outcome)) from exc
             width_ms = most_ms = width_ms // 2
             continue
-        yield scraped, end == when.end_ms
+        yield scraped, end
         begin = end
         if found.observer is not None:
             usual_ms = _SCRAPES * found.observer.watch.interval_us // 1000

@@ -9,6 +9,8 @@ from collectors.prometheus.scrapes import Deduplicated, Scraped, scrapes_of
 from collectors.prometheus.targets import Target, only_target, target_of
 from replay.errors import InputError
 
+_MOST_STEPS = 10_000  # Prometheus refuses more than 11,000 points a series
+
 
 @dataclass(frozen=True)
 class Range:
@@ -22,6 +24,10 @@ class Source(Protocol):
     """Scrapes of one engine, window by window, each later than the one before."""
 
     unit_ms: int  # windows begin and end at multiples of it after the start
+
+    @property
+    def most_ms(self) -> int | None:
+        """Longest window that one query can be asked for, if there is a limit."""
 
     async def window(self, start_ms: int, end_ms: int) -> list[Scraped]:
         """All scrapes of start <= time < end; `TooMuch` where a shorter window may do."""
@@ -47,6 +53,7 @@ class RawSource:
     target: Target
     more: str
     unit_ms: int = 1
+    most_ms: int | None = None
 
     async def window(self, start_ms: int, end_ms: int) -> list[Scraped]:
         """As `Source` says."""
@@ -70,6 +77,11 @@ class StepSource:
     unit_ms: int
     seen: Deduplicated
     ups_seen: Deduplicated
+
+    @property
+    def most_ms(self) -> int:
+        """As many steps as Prometheus gives at once, and a few less."""
+        return _MOST_STEPS * self.unit_ms
 
     @classmethod
     async def of(

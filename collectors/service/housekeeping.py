@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors.scrape.pages import page_parts
+from collectors.service.settings import Settings
 from collectors.writer import RunWriter
-from replay.errors import ReplayError
+from replay.errors import InputError, OutputExists, ReplayError
 
 _RUN = re.compile(
     r"(?:run|[0-9a-f.h]+_[0-9]{1,5}(?:_[0-9a-f]{16})?|v6-[0-9a-f]{32}_[0-9]{1,5}"
@@ -27,6 +29,50 @@ class Ended:
     path: Path
     size_bytes: int
     changed_ns: int
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """Bytes that are left, the runs that went, and where each run being written begins now."""
+
+    left_bytes: int
+    gone: list[Path]
+    freed_bytes: int
+    first_parts: dict[Path, int]
+
+
+def prepare(settings: Settings) -> None:
+    """Make the output directory, private, and finish deletions that were interrupted."""
+    output = settings.collect.output
+    try:
+        output.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputExists(f"{output}: cannot be created: {exc.strerror}") from exc
+    sweep(output, [target.name for target in settings.targets])
+
+
+def tidy(settings: Settings, written: set[Path], now_ns: int) -> Tidied:
+    """Let ended runs go by the rules; runs in `written` stay."""
+    collect = settings.collect
+    runs = runs_of(collect.output, [target.name for target in settings.targets])
+    still = sum(size_of(run) for run in runs if run in written)
+    over = [ended(run) for run in runs if run not in written]
+    gone = [
+        one
+        for one in to_go(over, still, collect.keep_age_us, collect.keep_bytes, now_ns)
+        if delete(one.path)
+    ]
+    freed = sum(one.size_bytes for one in gone)
+    left = still + sum(one.size_bytes for one in over) - freed
+    first = {run: first for run in runs if run in written and (first := _first_part(run))}
+    return Tidied(left, [one.path for one in gone], freed, first)
+
+
+def _first_part(run: Path) -> int | None:
+    try:
+        return min((part.number for part in page_parts(run) if part.number is not None), default=0)
+    except InputError:
+        return None
 
 
 def runs_of(output: Path, targets: Iterable[str]) -> list[Path]:

@@ -6,51 +6,26 @@ a rule changes nothing but /healthz.
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collectors.scrape.clock import Clock, SystemClock
-from collectors.scrape.device import device_facts, is_here
-from collectors.scrape.fetch import Fetcher
 from collectors.scrape.loop import Collector
-from collectors.scrape.loop import Settings as Scraping
-from collectors.scrape.probe import probe
-from collectors.scrape.retention import Retention
-from collectors.scrape.urls import urls_of
-from collectors.service.discover import (
-    Instance,
-    Resolve,
-    Unknown,
-    instances_of,
-    system_resolver,
-)
-from collectors.service.health import reasons
-from collectors.service.housekeeping import delete, ended, runs_of, size_of, sweep, to_go
+from collectors.service.begin import Outside, Told, collector_of, machine, retention_of
+from collectors.service.diary import Diary
+from collectors.service.discover import Instance, Resolve, Unknown, instances_of
+from collectors.service.health import health
+from collectors.service.housekeeping import prepare, tidy
 from collectors.service.meters import State, registry_of
-from collectors.service.settings import Collect, Settings, Target, read_settings
-from collectors.service.supervise import Job, Supervisor, Worker
+from collectors.service.settings import Settings, Target, read_settings
+from collectors.service.supervise import Job, Seen, Supervisor, Worker
 from collectors.service.web import serving
 from replay.errors import InputError, OutputExists
 
 _HOUSEKEEPING_S = 60.0
 _ONE_SCRAPE_US = 1  # the first is due at once, the second never
-_LEAST_SHARE_BYTES = 2**20
-Told = Callable[[str], None]
-
-
-@dataclass
-class Outside:
-    """What the service takes from the machine."""
-
-    environment: Mapping[str, str]
-    resolve: Resolve
-    disk: Executor
-    told: Told
-    clock: Clock = field(default_factory=SystemClock)
 
 
 class Service:
@@ -61,7 +36,8 @@ class Service:
         self.state, self.stop = State(), asyncio.Event()
         self.port: int | None = None
         self._path, self._outside = path, outside
-        self.supervisor = Supervisor(self._make, outside.clock.unix_ns)
+        self._diary = Diary(outside.told)
+        self.supervisor = Supervisor(self._make, outside.clock.unix_ns, diary=self._diary)
         self._found: dict[str, list[Instance]] = {}
         self._watching: dict[Target, asyncio.Task[None]] = {}
 
@@ -71,7 +47,7 @@ class Service:
         async with AsyncExitStack() as stack:
             if self.settings.collect.listen is not None:
                 registry = registry_of(self.supervisor, self.state)
-                serve = serving(self.settings.collect.listen, registry, self.unhealthy)
+                serve = serving(self.settings.collect.listen, registry, self.health)
                 self.port = await stack.enter_async_context(serve)
             stack.push_async_callback(self.supervisor.close)
             house = asyncio.create_task(self._keep_house())
@@ -86,11 +62,12 @@ class Service:
                     if not self.stop.is_set():
                         self.supervisor.reconcile(self.jobs())
             finally:
+                self._outside.told("stopping: every run is written and closed")
                 await _cancelled([house, stopped, *self._watching.values()])
 
-    def unhealthy(self) -> list[str]:
+    def health(self) -> dict[str, Any]:
         """What /healthz says."""
-        return reasons(self.supervisor.workers.values(), self.state, self._outside.clock.unix_ns())
+        return health(self.supervisor.workers.values(), self.state, self._outside.clock.unix_ns())
 
     def reload(self) -> None:
         """Read the file again; what it says holds from the next scrapes on."""
@@ -134,6 +111,9 @@ class Service:
     async def _discover_on(self, target: Target) -> None:
         while True:
             await discover(target, self._outside.resolve, self._found, self.state)
+            if target.url is None:
+                unknown = self.state.unknown.get(target.name)
+                self._diary.engines(target.name, unknown or self.state.instances[target.name])
             self.supervisor.changed.set()
             await asyncio.sleep(self.settings.collect.rediscover_us / 1_000_000)
 
@@ -148,14 +128,16 @@ class Service:
             paths = {path for path in written if path is not None}
             now_ns = self._outside.clock.unix_ns()
             try:
-                total, gone = await loop.run_in_executor(
+                done = await loop.run_in_executor(
                     self._outside.disk, tidy, self.settings, paths, now_ns
                 )
             except OSError as exc:
                 self.state.trouble = exc.strerror or "cannot be read"
+                self._diary.trouble(self.state.trouble)
             else:
-                self.state.trouble, self.state.output_bytes = None, total
-                self.state.deleted_runs += gone
+                self.state.trouble, self.state.output_bytes = None, done.left_bytes
+                self.state.deleted_runs += len(done.gone)
+                self._diary.tidied(done)
                 self._share()
             await asyncio.sleep(_HOUSEKEEPING_S)
 
@@ -166,8 +148,8 @@ class Service:
         for collector in [worker.collector for worker in workers if worker.collector is not None]:
             collector.settings = replace(collector.settings, retention=retention)
 
-    def _make(self, job: Job) -> tuple[Collector, AbstractAsyncContextManager[Any]]:
-        return collector_of(job, self._outside, len(self.supervisor.workers))
+    def _make(self, job: Job, seen: Seen) -> tuple[Collector, AbstractAsyncContextManager[Any]]:
+        return collector_of(job, seen, self._outside, len(self.supervisor.workers))
 
 
 async def discover(
@@ -191,66 +173,6 @@ def _unknown(target: Target, why: str, state: State) -> None:
     state.discovery_failures[target.name] = state.discovery_failures.get(target.name, 0) + 1
 
 
-def collector_of(
-    job: Job, outside: Outside, shares: int
-) -> tuple[Collector, AbstractAsyncContextManager[Any]]:
-    """A collector of one engine, and its connections; what is wrong with files is `InputError`."""
-    collect, target, instance = job.collect, job.target, job.instance
-    urls = urls_of(instance.url)
-    credentials = target.credentials(outside.environment)
-    fetcher = Fetcher(urls, credentials, collect.timeout_us, collect.most_page_bytes)
-    folder = collect.output / target.name
-    folder.mkdir(mode=0o700, exist_ok=True)
-    scraping = Scraping(
-        out=folder / instance.name,
-        interval_us=collect.interval_us,
-        rotation=collect.rotation,
-        retention=retention_of(collect, shares),
-        facts=_device(urls.base),
-        spool=target.spool,
-    )
-    made = Collector(scraping, fetcher.page, lambda: probe(fetcher), outside.clock, outside.disk)
-    return made, fetcher
-
-
-def _device(url: str) -> dict[str, dict[str, Any]]:
-    """This host's device, for an engine on it; in a sandbox, seeing none is no sign of a CPU."""
-    found = device_facts() if is_here(url) else {}
-    return {"device": found} if found.get("kind") not in {None, "cpu"} else {}
-
-
-def retention_of(collect: Collect, shares: int) -> Retention:
-    """What one of so many runs keeps: as long as all, and an even share of the bytes."""
-    most = collect.keep_bytes
-    share = None if most is None else max(_LEAST_SHARE_BYTES, most // max(1, shares))
-    return Retention(collect.keep_age_us, share, samples=True)
-
-
-def prepare(settings: Settings) -> None:
-    """Make the output directory, private, and finish deletions that were interrupted."""
-    output = settings.collect.output
-    try:
-        output.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as exc:
-        raise OutputExists(f"{output}: cannot be created: {exc.strerror}") from exc
-    sweep(output, [target.name for target in settings.targets])
-
-
-def tidy(settings: Settings, written: set[Path], now_ns: int) -> tuple[int, int]:
-    """Let ended runs go by the rules; returns the bytes left, and how many went."""
-    collect = settings.collect
-    runs = runs_of(collect.output, [target.name for target in settings.targets])
-    still = sum(size_of(run) for run in runs if run in written)
-    over = [ended(run) for run in runs if run not in written]
-    gone = [
-        one
-        for one in to_go(over, still, collect.keep_age_us, collect.keep_bytes, now_ns)
-        if delete(one.path)
-    ]
-    freed = sum(one.size_bytes for one in gone)
-    return still + sum(one.size_bytes for one in over) - freed, len(gone)
-
-
 async def once(path: Path, outside: Outside) -> tuple[list[Worker], State]:
     """One scrape of every engine there is now, written; then it is over."""
     settings, state = read_settings(path), State()
@@ -264,7 +186,9 @@ async def once(path: Path, outside: Outside) -> tuple[list[Worker], State]:
         for instance in found.get(target.name, ())
     ]
     supervisor = Supervisor(
-        lambda job: collector_of(job, outside, len(jobs)), outside.clock.unix_ns, _ONE_SCRAPE_US
+        lambda job, seen: collector_of(job, seen, outside, len(jobs)),
+        outside.clock.unix_ns,
+        _ONE_SCRAPE_US,
     )
     supervisor.reconcile(jobs)
     await supervisor.finished()
@@ -272,14 +196,13 @@ async def once(path: Path, outside: Outside) -> tuple[list[Worker], State]:
     tidy_all = asyncio.get_running_loop().run_in_executor(
         outside.disk, tidy, settings, written, outside.clock.unix_ns()
     )
-    _, state.deleted_runs = await tidy_all
+    state.deleted_runs = len((await tidy_all).gone)
     return list(supervisor.workers.values()), state
 
 
 def run_service(path: Path, environment: Mapping[str, str], told: Told) -> None:
     """Run until a signal says otherwise."""
-    with ThreadPoolExecutor(2, "disk") as disk, ThreadPoolExecutor(2, "resolve") as names:
-        outside = Outside(environment, system_resolver(names), disk, told)
+    with machine(environment, told) as outside:
 
         async def run() -> None:
             service, loop = Service(path, outside), asyncio.get_running_loop()
@@ -293,8 +216,8 @@ def run_service(path: Path, environment: Mapping[str, str], told: Told) -> None:
 
 def run_once(path: Path, environment: Mapping[str, str], told: Told) -> tuple[list[Worker], State]:
     """As `once`, with the machine's own clocks, resolver and threads."""
-    with ThreadPoolExecutor(2, "disk") as disk, ThreadPoolExecutor(2, "resolve") as names:
-        return asyncio.run(once(path, Outside(environment, system_resolver(names), disk, told)))
+    with machine(environment, told) as outside:
+        return asyncio.run(once(path, outside))
 
 
 async def _cancelled(tasks: list[asyncio.Task[Any]]) -> None:

@@ -99,6 +99,8 @@ def parse_settings(tables: Mapping[str, Any], place: str, base: Path) -> Setting
         target = _target(table(raw, place, f"targets[{k}]"), place, f"targets[{k}]", base)
         if target.name in {other.name for other in targets}:
             raise InputError(place, f"targets[{k}].name", "must be unique: it names a directory")
+        if target.spool is not None and target.spool in {other.spool for other in targets}:
+            raise InputError(place, f"targets[{k}].spool", "must be unique: it is one engine's")
         targets.append(target)
     return Settings(collect, tuple(targets))
 

@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from collectors.scrape.loop import Collector
+from collectors.service.diary import Diary
 from collectors.service.discover import Instance
 from collectors.service.settings import Collect, Target
+from collectors.service.standing import Standing
 from replay.errors import ReplayError
 
 
@@ -30,7 +33,7 @@ class Worker:
     """A job that was begun; `failed` says why it could not be, or ended by itself."""
 
     job: Job
-    began_unix_ns: int
+    standing: Standing
     collector: Collector | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -42,21 +45,27 @@ class Worker:
         return self.task is None or self.task.done()
 
 
-# A collector for a job, and what must be open while it runs.
-Make = Callable[[Job], tuple[Collector, AbstractAsyncContextManager[Any]]]
+Seen = Callable[[Collector], None]
+# A collector for a job that calls back after each scrape, and what must be open while it runs.
+Make = Callable[[Job, Seen], tuple[Collector, AbstractAsyncContextManager[Any]]]
 
 
 class Supervisor:
     """Keeps `workers` like the jobs it is told; `duration_us` ends each collector by itself."""
 
     def __init__(
-        self, make: Make, unix_ns: Callable[[], int], duration_us: int | None = None
+        self,
+        make: Make,
+        unix_ns: Callable[[], int],
+        duration_us: int | None = None,
+        diary: Diary | None = None,
     ) -> None:
         self.workers: dict[Instance, Worker] = {}
         self.begun = 0
         self.changed = asyncio.Event()
         self._make, self._unix_ns, self._duration_us = make, unix_ns, duration_us
         self._ending: set[asyncio.Task[None]] = set()
+        self._diary = diary or Diary(lambda _: None)
 
     def reconcile(self, jobs: Iterable[Job]) -> None:
         """End what is no longer wanted, begin what is new; what failed is tried again in time.
@@ -68,6 +77,8 @@ class Supervisor:
         for instance, worker in list(self.workers.items()):
             if worker.job != wanted.get(instance) or self._to_retry(worker):
                 del self.workers[instance]
+                if worker.job != wanted.get(instance):
+                    self._diary.ended(instance)
                 self._end(worker)
         still = {task.get_name() for task in self._ending if not task.done()}
         for instance, job in wanted.items():
@@ -86,13 +97,14 @@ class Supervisor:
         await asyncio.gather(*(worker.task for worker in self.workers.values() if worker.task))
 
     def _begin(self, job: Job) -> None:
-        worker = self.workers[job.instance] = Worker(job, self._unix_ns())
+        worker = self.workers[job.instance] = Worker(job, Standing(self._unix_ns()))
         self.begun += 1
         try:
-            worker.collector, opened = self._make(job)
+            worker.collector, opened = self._make(job, partial(self._seen, worker))
         except (ReplayError, OSError) as exc:
-            worker.failed = _said(exc)
+            self._failed(worker, exc)
         else:
+            self._diary.began(job.instance, job.collect)
             work = self._work(worker, worker.collector, opened)
             worker.task = asyncio.create_task(work, name=_named(job.instance))
 
@@ -103,10 +115,17 @@ class Supervisor:
             async with opened:
                 await collector.run(worker.stop, duration_us=self._duration_us)
         except Exception as exc:  # noqa: BLE001 (one engine's trouble must not end the others)
-            worker.failed = _said(exc)
+            self._failed(worker, exc)
+
+    def _failed(self, worker: Worker, exc: Exception) -> None:
+        worker.failed = _said(exc)
+        self._diary.failed(worker.job.instance, worker.failed, worker.job.collect)
+
+    def _seen(self, worker: Worker, collector: Collector) -> None:
+        self._diary.scraped(worker.job.instance, worker.standing, collector, self._unix_ns())
 
     def _to_retry(self, worker: Worker) -> bool:
-        waited_us = (self._unix_ns() - worker.began_unix_ns) // 1000
+        waited_us = (self._unix_ns() - worker.standing.began_ns) // 1000
         return worker.over and waited_us >= worker.job.collect.rediscover_us
 
     def _end(self, worker: Worker) -> None:

@@ -1,8 +1,9 @@
 """The service's own pages: /metrics for a Prometheus, /healthz for people and alerts, /livez."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from replay.errors import InputError
 
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving(
-    listen: tuple[str, int], registry: "CollectorRegistry", unhealthy: Callable[[], list[str]]
+    listen: tuple[str, int], registry: "CollectorRegistry", health: Callable[[], dict[str, Any]]
 ) -> AsyncIterator[int]:
     """Serve while the block runs; gives the port, which the system chooses for port 0."""
     from aiohttp import web
 
-    runner = web.AppRunner(_app(registry, unhealthy), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(_app(registry, health), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:
@@ -31,7 +32,7 @@ async def serving(
         await runner.cleanup()
 
 
-def _app(registry: "CollectorRegistry", unhealthy: Callable[[], list[str]]) -> "web.Application":
+def _app(registry: "CollectorRegistry", health: Callable[[], dict[str, Any]]) -> "web.Application":
     from aiohttp import web
     from prometheus_client import exposition
 
@@ -40,9 +41,11 @@ def _app(registry: "CollectorRegistry", unhealthy: Callable[[], list[str]]) -> "
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
     async def healthz(_: "web.Request") -> "web.Response":
-        """200 while evidence comes in from everywhere; 503 with a reason a line."""
-        found = unhealthy()
-        return web.Response(text="\n".join(found or ["ok"]) + "\n", status=503 if found else 200)
+        """200 while evidence comes in from everywhere, else 503; JSON with the reasons."""
+        found = health()
+        text = f"{json.dumps(found, indent=1)}\n"
+        status = 503 if found["reasons"] else 200
+        return web.Response(text=text, status=status, content_type="application/json")
 
     async def livez(_: "web.Request") -> "web.Response":
         """200 as long as this process answers: an engine that is down is no reason to kill it."""

@@ -1,5 +1,6 @@
 """`preempt collect drive`: a workload is offered to an engine, and becomes a driven run."""
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,13 @@ from preempt.commands import options
 from preempt.commands.options import say
 
 if TYPE_CHECKING:
-    from collectors.drive.command import Chosen, Driven
+    from collectors.drive.command import Chosen
+    from collectors.drive.finish import Driven, Told
     from collectors.drive.loop import Driver
 
 _REFUSED, _INTERRUPTED = 1, 130
+_LEAST_PATIENCE_US = 1_000_000
+_LINE_US = 30_000_000
 
 
 @click.command("drive")
@@ -52,6 +56,12 @@ _REFUSED, _INTERRUPTED = 1, 130
     show_default=True,
     help="After a signal, wait this long for what is in flight.",
 )
+@click.option(
+    "--give-up-after",
+    default="5m",
+    show_default=True,
+    help="Stop when no token came on any request for this time, or: never.",
+)
 @click.option("--interval", default="1s", show_default=True, help="Scrape /metrics, or: off.")
 @click.option("--spool", type=options.PATH, help="Add what this recorder's spool has of the run.")
 @click.option("--side", type=click.Choice(["baseline", "candidate"]), help="Of a comparison.")
@@ -64,7 +74,11 @@ _REFUSED, _INTERRUPTED = 1, 130
 @click.option("--ca-file", type=options.PATH, help="Certificates (PEM) the server is checked by.")
 @click.option("--cert-file", type=options.PATH, help="Client certificate (PEM).")
 @click.option("--key-file", type=options.PATH, help="Its key (PEM), if it is in another file.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be sent, and send nothing; --url is only asked what it can take.",
+)
 @click.option("--finish", type=options.PATH, metavar="RUN", help="Complete a killed drive's run.")
 @options.quiet
 @options.as_json
@@ -88,7 +102,9 @@ def drive_command(
     than 1 % of them later than --lateness-limit says so, in the manifest, too.
 
     SIGTERM and Ctrl-C stop sending, wait --drain for what is in flight, write the run and exit
-    130; a second one does not wait. What a killed drive left, --finish RUN makes a whole run.
+    130; a second one does not wait. Where the server is gone (--give-up-after), or the first five
+    requests fail alike, the drive stops, writes the run and exits 1. What a killed drive left,
+    --finish RUN makes a whole run.
 
     An API key comes from --api-key-file, or else from the environment variable OPENAI_API_KEY. It
     appears in no file, message or process title.
@@ -100,12 +116,16 @@ def drive_command(
         preempt collect drive conv.parquet --speed 2.2 --max-gap 10s --dry-run
         preempt collect drive --finish base-0
     """
+
+    def told(line: str) -> None:
+        say(line, quiet=quiet or as_json)
+
     if finish is not None:
-        from collectors.drive.command import finish as finish_run
+        from collectors.drive.finish import finish as finish_run
 
         if workload is not None or dry_run:
             raise click.UsageError("--finish takes neither WORKLOAD nor --dry-run.")
-        driven = finish_run(finish, given["spool"])
+        driven = finish_run(finish, given["spool"], told)
         _report(driven, quiet=quiet, as_json=as_json)
         return
     if workload is None:
@@ -120,11 +140,8 @@ def drive_command(
 
     chosen = _chosen(workload, given)
     status = Status(len(chosen.plan.workload), chosen.plan.due_us[-1])
-    watched = status.visible and not quiet and not as_json
     try:
-        driven = drive(
-            chosen, status if watched else None, lambda line: say(line, quiet=quiet or as_json)
-        )
+        driven = drive(chosen, None if quiet else status, status.before(say), status.before(told))
     finally:
         status.clear()
     _report(driven, quiet=quiet, as_json=as_json)
@@ -161,7 +178,9 @@ def _chosen(workload: Path, given: dict[str, Any]) -> "Chosen":
         lateness_limit_us=duration_us(given["lateness_limit"], "--lateness-limit"),
         timeout_us=duration_us(given["timeout"], "--timeout"),
         interval_us=None if interval == "off" else duration_us(interval, "--interval", "", 10_000),
+        spool=given["spool"] is not None,
     )
+    patience = given["give_up_after"]
     return Chosen(
         plan=plan,
         urls=urls,
@@ -171,6 +190,9 @@ def _chosen(workload: Path, given: dict[str, Any]) -> "Chosen":
         settings=settings,
         ids=ids,
         drain_us=duration_us(given["drain"], "--drain", "", 0),
+        give_up_us=None
+        if patience == "never"
+        else duration_us(patience, "--give-up-after", "", _LEAST_PATIENCE_US),
         comparison={name: given[name] for name in ("side", "pair", "order", "arrival_seed")},
         spool=given["spool"],
     )
@@ -180,7 +202,16 @@ def _dry_run(workload: Path, given: dict[str, Any], *, quiet: bool, as_json: boo
     from collectors.drive.prompts import token_ids
 
     token_ids(given["token_ids"])
-    plan = _plan(workload, given)[0].summary()
+    planned = _plan(workload, given)[0]
+    plan, warning = planned.summary(), None
+    if given["url"] is not None:
+        from collectors.drive.command import ask, credentials_of, endpoint_urls, refused_for_length
+
+        urls = endpoint_urls(given["url"])
+        engine = ask(urls, credentials_of(given["api_key_file"], given), given["model"])
+        over = engine.too_long(planned.workload.requests)
+        plan |= {"max_model_len": engine.max_model_len, "longer_than_max_model_len": over}
+        warning = refused_for_length(planned.workload, engine)
     if as_json:
         options.print_json(plan)
     overlap = plan["in_flight_if_each_took_us"]
@@ -191,33 +222,54 @@ def _dry_run(workload: Path, given: dict[str, Any], *, quiet: bool, as_json: boo
         f"first at {plan['first_due_us'] / 1e6:.3f} s, last at {plan['duration_us'] / 1e6:.3f} s",
         f"at most {overlap['1000000']} within a second and {overlap['10000000']} within ten: so"
         " many are in flight together if each takes that long",
+        *([warning] if warning else []),
         f"workload_sha256 {plan['workload_sha256']}; nothing was sent",
     ):
         say(line, quiet=quiet or as_json)
 
 
 class Status:
-    """One line at a terminal, overwritten now and then."""
+    """How it goes: at a terminal one line, overwritten now and then, elsewhere one every 30 s."""
 
     def __init__(self, requests: int, duration_us: int) -> None:
         import sys
 
-        self.visible = sys.stderr.isatty()
+        self._at_terminal = sys.stderr.isatty()
         self._requests, self._duration_us, self._shown = requests, duration_us, False
+        self._next_us = _LINE_US
 
     def __call__(self, driver: "Driver") -> None:
         """Show what was sent and what came of it."""
-        self._shown = True
+        now_us = driver.now_us()
+        if self._at_terminal:
+            self._shown = True
+            line = self._line(driver, now_us)[: shutil.get_terminal_size().columns - 1]
+            click.echo(f"\r\x1b[K{line}", err=True, nl=False)
+        elif now_us >= self._next_us:
+            self._next_us = now_us + _LINE_US
+            say(f"{now_us // 1_000_000} s: {self._line(driver, now_us)}")
+
+    def _line(self, driver: "Driver", now_us: int) -> str:
         counters = driver.counters
-        left_s = max(0, self._duration_us - driver.now_us()) / 1e6
-        bad = counters.done - counters.statuses["ok"]
-        click.echo(
-            f"\r\x1b[K{counters.sent} of {self._requests} sent, {driver.in_flight} in flight,"
-            f" {counters.done} done ({bad} not well), {counters.late} late,"
-            f" {left_s:.0f} s to the last",
-            err=True,
-            nl=False,
+        failed = counters.done - counters.statuses["ok"]
+        left_s = (self._duration_us - now_us) // 1_000_000
+        if counters.sent == self._requests:
+            to_go = "all sent"
+        else:
+            to_go = f"last in {left_s} s" if left_s >= 0 else f"last due {-left_s} s ago"
+        return (
+            f"{counters.sent} of {self._requests} sent, {driver.in_flight} open,"
+            f" {counters.done} finished ({failed} failed), {counters.late} late, {to_go}"
         )
+
+    def before(self, told: "Told") -> "Told":
+        """The same, after the line is taken off."""
+
+        def telling(line: str) -> None:
+            self.clear()
+            told(line)
+
+        return telling
 
     def clear(self) -> None:
         """Take the line off the terminal."""
@@ -232,7 +284,12 @@ def _report(driven: "Driven", *, quiet: bool, as_json: bool) -> None:
     summary = driven.summary
     if as_json:
         options.print_json(
-            asdict(summary) | {"run": str(driven.run), "packed": driven.packed is not None}
+            asdict(summary)
+            | {
+                "run": str(driven.run),
+                "packed": driven.packed is not None,
+                "spool_left": driven.spool_left,
+            }
         )
     statuses = ", ".join(f"{count} {name}" for name, count in summary.statuses.items())
     lines = [f"{summary.requests} requests: {statuses}"]
@@ -249,4 +306,9 @@ def _report(driven: "Driven", *, quiet: bool, as_json: bool) -> None:
         say(line, quiet=quiet or as_json)
     if summary.behind:
         say("the client fell behind: latencies include its own backlog", quiet=as_json)
+    if driven.spool_left:
+        from collectors.drive.finish import adding_spool
+
+        added = adding_spool(driven.run)
+        say(f"what the engine recorded is not in it yet: {added}", quiet=as_json)
     say(f"run in {driven.run}", quiet=quiet or as_json)

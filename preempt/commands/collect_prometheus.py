@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from preempt.commands.options import PATH, as_json, print_json, quiet, say
+from preempt.commands.progress import Counter, progress_shown
 from replay.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def prometheus_command(
     fetcher = Fetcher(urls_of(url), credentials, duration_us(timeout, "--timeout"))
     deadline_us = duration_us(deadline, "--deadline")
     check_new_directory(out, force=False, owned=())
-    manifest = asyncio.run(_backfill(fetcher, wanted, out, deadline_us))
+    with progress_shown(quiet=quiet, logged=True) as shown:
+        told = shown.seconds("taken from Prometheus") or (lambda _, __: None)
+        manifest = asyncio.run(_backfill(fetcher, wanted, out, deadline_us, told))
     if as_json:
         print_json(manifest)
     gaps, resets = len(manifest["gaps"]), len(manifest["counter_resets"])
@@ -86,7 +89,7 @@ def prometheus_command(
 
 
 async def _backfill(
-    fetcher: "Fetcher", wanted: "Wanted", out: Path, deadline_us: int
+    fetcher: "Fetcher", wanted: "Wanted", out: Path, deadline_us: int, told: Counter
 ) -> dict[str, Any]:
     import asyncio
 
@@ -95,9 +98,12 @@ async def _backfill(
 
     try:
         async with asyncio.timeout(deadline_us / 1_000_000), fetcher:
-            return await backfill(Api(fetcher, asyncio.sleep), wanted, out)
+            return await backfill(Api(fetcher, asyncio.sleep), wanted, out, told)
     except TimeoutError as exc:
-        rule = "must give everything within --deadline; nothing was written"
+        rule = (
+            "must give everything within --deadline; nothing was written: ask for less time, for"
+            " ranges that meet share no sample, or pass a longer --deadline"
+        )
         raise InputError(PLACE, "", rule) from exc
 
 

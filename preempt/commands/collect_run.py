@@ -9,7 +9,7 @@ from preempt.commands.options import PATH, as_json, print_json, quiet, say
 
 if TYPE_CHECKING:
     from collectors.service.meters import State
-    from collectors.service.settings import Settings, Target
+    from collectors.service.settings import Settings
     from collectors.service.supervise import Worker
 
 
@@ -27,7 +27,8 @@ def run_command(
 
     Each engine has runs of its own, in OUTPUT/TARGET/; a restart goes on with them. SIGTERM writes
     everything and ends, SIGHUP rereads CONFIG. How it goes is at http://127.0.0.1:9108: /metrics,
-    /healthz. With --once the exit code is 1 where an engine gave no samples.
+    /healthz; a line is logged when an engine begins, goes down or comes back, not once a scrape.
+    With --once the exit code is 1 where an engine gave no samples.
 
     \b
     Smallest CONFIG:
@@ -39,13 +40,16 @@ def run_command(
     """
     import os
 
-    from collectors.service.service import run_once, run_service
-    from collectors.service.settings import read_settings
+    from collectors.scrape.footprint import keep_small
 
     if check and once:
         raise click.UsageError("--check and --once are two different things.", context)
+    keep_small()
+    from collectors.service.service import run_once, run_service
+    from collectors.service.settings import read_settings
+
     if check:
-        found = checked(read_settings(config), os.environ)
+        found = checked(read_settings(config), str(config), os.environ)
         if as_json:
             print_json(found)
         for line in _lines(found):
@@ -65,52 +69,35 @@ def run_command(
         run_service(config, os.environ, lambda line: say(line, quiet=quiet))
 
 
-def checked(settings: "Settings", environment: Any) -> dict[str, Any]:
-    """What the configuration would do; files that it names and that are not there are an error."""
-    from collectors.scrape.urls import urls_of
+def checked(settings: "Settings", place: str, environment: Any) -> dict[str, Any]:
+    """What the configuration would do; whatever would not work is an `InputError`."""
+    from collectors.service.check import check
 
-    targets = {}
-    for target in settings.targets:
-        credentials = target.credentials(environment)
-        credentials.headers()
-        if (target.url and urls_of(target.url).base.startswith("https:")) or target.ca_file:
-            credentials.tls()
-        targets[target.name] = _where(target)
     collect = settings.collect
     return {
+        "targets": check(settings, place, environment),
         "output": str(collect.output),
         "interval_us": collect.interval_us,
         "timeout_us": collect.timeout_us,
         "keep_age_us": collect.keep_age_us,
         "keep_bytes": collect.keep_bytes,
         "listen": None if collect.listen is None else "{}:{}".format(*collect.listen),
-        "targets": targets,
     }
 
 
-def _where(target: "Target") -> str:
-    from collectors.service.discover import file_sd_urls
-
-    if target.url is not None:
-        return f"the engine at {target.url}"
-    if target.file_sd is not None:
-        count = len(file_sd_urls(target.file_sd))
-        return f"{count} engine{'s' * (count != 1)} now in {target.file_sd}"
-    return f"every address of {target.dns}, port {target.port}, {target.scheme}"
-
-
 def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"{name}: {where}" for name, where in found["targets"].items()]
-    keeps = [f"{found[key]} {unit}" for key, unit in _KEEPS if found[key] is not None]
+    from collectors.durations import duration_text, size_text
+
+    age_us, size = found["keep_age_us"], found["keep_bytes"]
+    keeps = [] if age_us is None else [duration_text(age_us)]
+    keeps += [] if size is None else [size_text(size)]
+    every, most = duration_text(found["interval_us"]), duration_text(found["timeout_us"])
     return [
-        *lines,
-        f"each scraped every {found['interval_us'] / 1_000_000:g} s into {found['output']}",
-        f"kept: {', '.join(keeps) or 'everything'}",
+        *(f"{name}: {where}" for name, where in found["targets"].items()),
+        f"each scraped every {every}, within {most}, into {found['output']}",
+        f"kept: {', at most '.join(keeps) or 'everything'}",
         f"own metrics and health: {found['listen'] or 'off'}",
     ]
-
-
-_KEEPS = (("keep_age_us", "us"), ("keep_bytes", "bytes"))
 
 
 def scraped(workers: "list[Worker]", state: "State") -> dict[str, Any]:

@@ -19,10 +19,10 @@ _SPOOL = "PREEMPTION_LEDGER_SPOOL"
 )
 @click.option(
     "--watch",
-    type=click.FloatRange(min=0, max=600),
-    default=2.0,
+    default="2s",
     show_default=True,
-    help="Seconds between two looks.",
+    metavar="TIME",
+    help="Time between two looks, at most 10m; a bare number is seconds.",
 )
 @click.option("--timeout", default="5s", show_default=True, help="Most time of one answer.")
 @click.option("--bearer-token-file", type=options.PATH, help="File that holds a token.")
@@ -37,7 +37,7 @@ def doctor_command(
     *,
     url: str,
     spool: Path | None,
-    watch: float,
+    watch: str,
     timeout: str,
     bearer_token_file: Path | None,
     ca_file: Path | None,
@@ -47,7 +47,7 @@ def doctor_command(
 ) -> None:
     """Look at a vLLM server: what it is, what can be collected from it, what to do next.
 
-    It is looked at twice, --watch seconds apart, and nothing is sent but requests for its metrics
+    It is looked at twice, --watch apart, and nothing is sent but requests for its metrics
     page, its version and its list of models. With --spool, it is said whether the recorder inside
     the engine is alive and whether the spool is this engine's.
 
@@ -83,7 +83,7 @@ def doctor_command(
         checked={name.removeprefix("vllm-") for name in CHECKED},
     )
     credentials = Credentials(bearer_token_file, variable, ca_file, cert_file, key_file)
-    found = look_at(url, credentials, timeout=timeout, watch_s=watch, spool=spool, asked=asked)
+    found = look_at(url, credentials, timeout=timeout, watch=watch, spool=spool, asked=asked)
     if as_json:
         options.print_json(document(found))
     if found.code == NO_LOOK:

@@ -1,25 +1,34 @@
-"""Progress on standard error for whoever waits at a terminal, and nothing for anybody else."""
+"""Progress on standard error for whoever waits at a terminal, and nothing for anybody else.
+
+Only what waits for another machine tells a log, too: a line every half minute.
+"""
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from preempt.commands.options import console
+from preempt.commands.options import console, say
 from replay.strict import printable
 
 if TYPE_CHECKING:
     from rich import progress
 
 DELAY_SECONDS = 2.0
+LINE_SECONDS = 30.0
 Counter: TypeAlias = Callable[[int, int], None]  # (done, total), as often as the caller likes
 
 
 @contextmanager
-def progress_shown(*, quiet: bool) -> Iterator["Progress"]:
-    """Progress of the block, shown from `DELAY_SECONDS` on and gone when it ends."""
-    shown = Progress(visible=not quiet and sys.stderr.isatty())
+def progress_shown(*, quiet: bool, logged: bool = False) -> Iterator["Progress"]:
+    """Progress of the block, shown from `DELAY_SECONDS` on and gone when it ends.
+
+    `logged` tells counted phases where there is no terminal, too, a line every `LINE_SECONDS`.
+    """
+    terminal = sys.stderr.isatty()
+    shown = Progress(visible=not quiet and terminal, logged=logged and not quiet and not terminal)
     try:
         yield shown
     finally:
@@ -29,8 +38,9 @@ def progress_shown(*, quiet: bool) -> Iterator["Progress"]:
 class Progress:
     """What is being done, and how much of it is done."""
 
-    def __init__(self, *, visible: bool) -> None:
-        self._visible = visible
+    def __init__(self, *, visible: bool, logged: bool = False) -> None:
+        self._visible, self._logged = visible, logged
+        self._line_s = time.monotonic() + LINE_SECONDS
         self._text = ""
         self._bar: progress.Progress | None = None
         self._lock = threading.Lock()
@@ -52,8 +62,14 @@ class Progress:
         """A phase that is told (events done, events) now and then; None if nobody looks."""
         return self._counted(text, "events")
 
+    def seconds(self, text: str) -> Counter | None:
+        """A phase that is told (seconds done, seconds) now and then; None if nobody looks."""
+        return self._counted(text, "s")
+
     def _counted(self, text: str, what: str) -> Counter | None:
         self.phase(text)
+        if self._logged:
+            return lambda done, total: self._log(f"{text}: {done:,} of {total:,} {what}")
         if not self._visible:
             return None
         return lambda done, total: self._update(
@@ -67,6 +83,12 @@ class Progress:
             self._visible = False
             if self._bar is not None:
                 self._bar.stop()
+
+    def _log(self, line: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._line_s:
+            self._line_s = now_s + LINE_SECONDS
+            say(line)
 
     def _show(self) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
