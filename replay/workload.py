@@ -161,10 +161,7 @@ def window(workload: Workload, start: int, count: int | None, place: str) -> Wor
 
     The provenance says which window it is; one that leaves the workload is an `InputError`.
     """
-    stop = len(workload) if count is None else start + count
-    if not 0 <= start < stop <= len(workload):
-        rule = f"must be a part of {len(workload)} requests"
-        raise InputError(place, "window", rule, f"{start}:{stop}")
+    stop = check_window(len(workload), start, count, place)
     requests = workload.requests[start:stop]
     zero = requests[0].arrival_us
     return replace(
@@ -173,6 +170,15 @@ def window(workload: Workload, start: int, count: int | None, place: str) -> Wor
         provenance=dict(workload.provenance or {})
         | {"window": {"start": start, "count": stop - start}},
     )
+
+
+def check_window(requests: int, start: int, count: int | None, place: str) -> int:
+    """End of the window `start` to `start + count` of so many requests."""
+    stop = requests if count is None else start + count
+    if not 0 <= start < stop <= requests:
+        rule = f"must be a part of {requests} requests"
+        raise InputError(place, "window", rule, f"{start}:{stop}")
+    return stop
 
 
 def _depth(value: object) -> int:

@@ -5,15 +5,13 @@ provenance travel in `.json` and in Parquet's key-value metadata. Malformed file
 `InputError`; nothing is sized by what a file claims before its limit is checked.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from replay.canonical import canonical_json
 from replay.errors import InputError, describe
-from replay.parquet import read_frame, write_frame
+from replay.parquet import read_frame
 from replay.strict import (
     decode,
     only_keys,
@@ -39,7 +37,7 @@ MAX_LINE_BYTES = 16 * 2**20
 _HEADER = ("prefix_block_tokens", "schema")
 _OBJECT = (*_HEADER, "name", "provenance", "requests")
 _KEYS = (*_OBJECT, *FIELDS)
-_COLUMNS = dict.fromkeys(FIELDS, "integer") | {
+COLUMNS = dict.fromkeys(FIELDS, "integer") | {
     "request_id": "string",
     "tenant": "string",
     "prefix_blocks": "list of integers",
@@ -64,30 +62,24 @@ def read_workload(
                 return _read_lines(file, str(path), max_requests, check)
         case ".json":
             return _read_object(path, max_requests, check)
-    raise _unknown_suffix(path)
+    raise unknown_suffix(path)
 
 
 def write_workload(workload: Workload, path: Path, suffix: str) -> None:
     """Write to `path` in the form that `suffix` names (the final name's, not a temporary's)."""
-    match suffix:
-        case ".parquet":
-            _write_parquet(workload, path)
-        case ".jsonl":
-            with path.open("wb") as file:
-                file.writelines(workload.text_lines())
-        case ".json":
-            path.write_bytes(_object_form(workload))
-        case _:
-            raise _unknown_suffix(path.with_suffix(suffix))
+    from replay.workload_frame import batches_of, write_workload_batches
+
+    write_workload_batches(batches_of(workload), path, suffix)
 
 
 def check_suffix(path: Path) -> None:
     """Refuse an output name before any work is done for it."""
     if path.suffix not in SUFFIXES:
-        raise _unknown_suffix(path)
+        raise unknown_suffix(path)
 
 
-def _unknown_suffix(path: Path) -> InputError:
+def unknown_suffix(path: Path) -> InputError:
+    """The fault of a name that ends in none of the forms."""
     return InputError(printable(str(path), 200), "", f"must end in one of {', '.join(SUFFIXES)}")
 
 
@@ -134,17 +126,9 @@ def _read_object(path: Path, limit: int, check: Check) -> Workload:
     return Workload(parse_requests(rows, chunk, place, limit, check), chunk, name, provenance)
 
 
-def _object_form(workload: Workload) -> bytes:
-    head = workload.header() | {"name": workload.name, "provenance": workload.provenance}
-    head = {k: v for k, v in head.items() if v is not None or k in _HEADER}
-    lines = list(workload.text_lines())[1:]
-    body = b",\n  ".join(line.rstrip(b"\n") for line in lines)
-    return canonical_json(head)[:-1] + b',"requests":[\n  ' + body + b"\n]}\n"
-
-
 def _read_parquet(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
-    frame, metadata = read_frame(path, limit, SCHEMA, _COLUMNS, OPTIONAL)
+    frame, metadata = read_frame(path, limit, SCHEMA, COLUMNS, OPTIONAL)
     chunk = parse_header(
         {"schema": metadata.get("schema")} | _json_metadata(metadata, "prefix_block_tokens", place),
         place,
@@ -158,30 +142,3 @@ def _read_parquet(path: Path, limit: int, check: Check) -> Workload:
 def _json_metadata(metadata: dict[str, str], key: str, place: str) -> dict[str, Any]:
     text = metadata.get(key)
     return {} if text is None else {key: parse_json(text, f"{place}: metadata {key}")}
-
-
-def _write_parquet(workload: Workload, path: Path) -> None:
-    import polars as pl
-
-    dtypes: dict[str, Any] = {
-        "integer": pl.Int64,
-        "string": pl.String,
-        "list of integers": pl.List(pl.Int64),
-    }
-    columns = {
-        name: [
-            list(value) if isinstance(value := getattr(r, name), tuple) else value
-            for r in workload.requests
-        ]
-        for name in _COLUMNS
-    }
-    metadata = {
-        "schema": SCHEMA,
-        "prefix_block_tokens": json.dumps(workload.prefix_block_tokens),
-    }
-    if workload.name is not None:
-        metadata["name"] = workload.name
-    if workload.provenance is not None:
-        metadata["provenance"] = canonical_json(dict(workload.provenance)).decode()
-    frame = pl.DataFrame(columns, schema={name: dtypes[kind] for name, kind in _COLUMNS.items()})
-    write_frame(frame, path, metadata)
