@@ -19,6 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[0] = str(ROOT)  # not this directory: its replay.py is another one
 
+from collectors.scrape.footprint import keep_small  # noqa: E402
+
+keep_small()
 from collectors.scrape.loop import Collector, Settings  # noqa: E402
 from collectors.scrape.outcome import Fetched, Outcome  # noqa: E402
 from collectors.scrape.probe import Probed  # noqa: E402
@@ -75,8 +78,8 @@ async def collect(template: bytes, scrapes: int, out: Path) -> dict[str, object]
         return Probed("0.32.0", "tinymodel", 960)
 
     start = time.perf_counter()
-    with ThreadPoolExecutor(1) as disk:
-        collector = Collector(Settings(out), fetch, ask, clock, disk)
+    with ThreadPoolExecutor(1) as disk, ThreadPoolExecutor(1) as reader:
+        collector = Collector(Settings(out), fetch, ask, clock, disk, reader=reader)
         clock.collector = collector
         await collector.run(stop)
     seconds = time.perf_counter() - start

@@ -5,7 +5,8 @@ time. Whatever else an engine was seen to use is named here, and where anything 
 of its run is not called exact. That nothing was seen proves little: a page shows less than the
 recorder's header, and an older release less than a newer one.
 
-Pure. All inputs come from elsewhere: of their texts only known words are repeated.
+Pure. All inputs come from elsewhere: of their texts only known words are repeated, and names of
+options, which are letters, digits and underscores.
 """
 
 import json
@@ -13,6 +14,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from collectors.engine_options import of_options, of_unknown_options
 
 PIPELINE = "pipeline parallelism keeps several batches in flight, a replay does not"
 _OTHER_SCHEDULER = "a scheduler class of its own decides, which a replay does not know"
@@ -77,16 +80,6 @@ FEATURES: Mapping[str, str] = {
     "structured": _STRUCTURED,
     "n_greater_than_1": _SEVERAL,
     "streaming_input": _STREAMING,
-}
-# Options that change what a step schedules, and the value that leaves it as it is.
-_OPTIONS: Mapping[str, tuple[Any, str]] = {
-    "prefill_schedule_interval": (1, "prefill_schedule_interval lets prefills wait for their turn"),
-    "max_num_active_seqs": (None, "max_num_active_seqs limits what is running, a replay does not"),
-    "max_num_partial_prefills": (1, "max_num_partial_prefills limits prefills, a replay does not"),
-    "long_prefill_token_threshold_adaptive": (
-        False,
-        "long_prefill_token_threshold_adaptive changes the threshold as load does",
-    ),
 }
 
 
@@ -177,10 +170,8 @@ def _of_parallel(header: Mapping[str, Any], _: _Page) -> Iterator[str]:
 
 
 def _of_options(header: Mapping[str, Any], _: _Page) -> Iterator[str]:
-    told = _table(header.get("scheduler"))
-    for name, (usual, sentence) in _OPTIONS.items():
-        if (value := told.get(name)) is not None and value != usual:
-            yield sentence
+    yield from of_options(_table(header.get("scheduler")))
+    yield from of_unknown_options(_table(header.get("options_set")))
 
 
 def _of_cache_labels(_: Mapping[str, Any], page: _Page) -> Iterator[str]:

@@ -177,12 +177,14 @@ def test_a_page_of_too_many_series_is_cut_with_a_problem() -> None:
     page = parse_page(body, TEXT, most_samples=10)
     assert 10 == len(page.samples)
     assert [(11, "too many series")] == page.problems
+    assert page.cut
+    assert not parse_page(body, TEXT).cut
 
 
-def test_problems_are_bounded() -> None:
-    """A page of garbage is not kept as a list of complaints; the rest of them is counted."""
-    page = parse_page(b"?\n" * 5000, TEXT)
-    assert (100, 4900) == (len(page.problems), page.more_problems)
+def test_problems_are_bounded_and_all_of_them_counted() -> None:
+    """A page of garbage is not kept as a list of complaints, but says how many it is worth."""
+    page = parse_page(b"?\n" * 5000 + b"a x\n" * 3, TEXT)
+    assert (100, {"no series": 5000, "no number": 3}) == (len(page.problems), page.kinds)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,34 @@ def test_a_counter_that_moved_names_what_was_used(samples: list[Sample], word: s
     assert word in sentence
 
 
+def test_an_option_that_nobody_knows_is_named_where_it_is_set() -> None:
+    """A later release's option may change any step; what is known to be harmless says nothing."""
+    quiet = {"scheduler": ["max_num_seqs", "stream_interval"], "cache": ["block_size"]}
+    assert [] == not_modelled(header(options_set=quiet), {})
+    told = quiet | {"scheduler": ["policy", "brand_new"], "engine": ["diffusion_config"]}
+    (sentence,) = not_modelled(header(options_set=told), {})
+    assert "not at their defaults: scheduler.brand_new, engine.diffusion_config" in sentence
+
+
+def test_many_options_that_nobody_knows_are_counted() -> None:
+    """Some are named; a name that is no option's is not repeated."""
+    names = [HOSTILE, *(f"option_{k}" for k in range(20))]
+    (sentence,) = not_modelled(header(options_set={"cache": names}), {})
+    assert sentence.endswith("cache.option_6 and 13 more")
+    assert "Secret" not in sentence
+    for odd in ([HOSTILE], {"scheduler": HOSTILE, "cache": [7, None, {}]}, "x", None):
+        assert [] == not_modelled(header(options_set=odd), {})
+
+
+@pytest.mark.parametrize(("limit", "said"), [(None, 0), (64, 0), (48, 1), ([HOSTILE], 1)])
+def test_a_step_of_fewer_tokens_than_the_batch_may_have_is_named(limit: Any, said: int) -> None:
+    """A replay has one limit for both."""
+    sizes = {"max_num_batched_tokens": 64, "max_num_scheduled_tokens": limit}
+    found = not_modelled(header(scheduler=sizes), {})
+    assert said == len(found)
+    assert all("max_num_scheduled_tokens" in sentence for sentence in found)
+
+
 def test_what_several_sources_say_is_said_once() -> None:
     """Header, page labels and counters of one feature give one sentence."""
     found = not_modelled(

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,47 +230,3 @@ def test_arrival_times_keep_what_a_float_holds() -> None:
 def test_endings_are_told_in_known_words(status: str, told: tuple[str, str]) -> None:
     """A status no release had yet is an end all the same."""
     assert told == notes.ending(status)
-
-
-def test_an_engine_that_tells_nothing_gives_a_header_of_nulls() -> None:
-    """A fact that a release does not have costs no other."""
-    bare = SimpleNamespace(
-        cache_config=SimpleNamespace(),
-        kv_cache_config=SimpleNamespace(num_blocks=9),
-        vllm_config=SimpleNamespace(
-            cache_config=SimpleNamespace(block_size=16),
-            parallel_config=SimpleNamespace(tensor_parallel_size=2),
-            scheduler_config=SimpleNamespace(policy="priority"),
-            model_config=SimpleNamespace(),
-        ),
-    )
-    told = facts.facts_of(bare, lambda: None)
-    assert (9, 8, 16, None) == tuple(
-        told["cache"][name]
-        for name in ("num_gpu_blocks", "capacity_blocks", "block_size", "kv_bytes_per_token")
-    )
-    assert (2, None, "priority", None) == (
-        told["parallel"]["tensor"],
-        told["parallel"]["data"],
-        told["scheduler"]["scheduling_policy"],
-        told["features"]["lora"],
-    )
-
-
-@pytest.mark.parametrize(
-    ("served", "model", "told"),
-    [
-        ("tiny", "/srv/models/x", "tiny"),
-        (["tiny", "other"], "/srv/models/x", "tiny"),
-        ("/srv/models/x", "/srv/models/x", None),
-        ("./x", "./x", None),
-        ("org/model", "org/model", "org/model"),
-        (None, "org/model", None),
-    ],
-)
-def test_the_model_is_told_by_its_served_name_only(
-    served: Any, model: str, told: str | None
-) -> None:
-    """A path of the host is none."""
-    config = SimpleNamespace(served_model_name=served, model=model)
-    assert told == facts._served_name(config)

@@ -1,5 +1,8 @@
 """Pages that are made to fill memory: what is kept of them has an end, and says that it has."""
 
+import gzip
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ from collectors.exposition.parse import MOST_SAMPLES, OPENMETRICS, parse_page
 from collectors.exposition.samples import MetricSample, samples_frame
 from collectors.scrape import settle
 from collectors.scrape.entry import fetched_entry
+from collectors.scrape.fetch import MOST_PAGE_BYTES
 from collectors.scrape.observe import Observer
 from collectors.scrape.outcome import Fetched, Outcome
 from collectors.scrape.reading import read_entry
@@ -16,6 +20,7 @@ from collectors.scrape.watch import MOST_LISTED
 from collectors.scrape.workers import Workers
 
 TEXT = "text/plain"
+PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 EMPTY: dict[str, Any] = {
     "engine": {"version": None},
     "model": {"name": None},
@@ -36,6 +41,11 @@ def lines(name: str, count: int, first: int = 0) -> bytes:
     """So many samples, of so many names and models."""
     row = 'vllm:{name}_{k}_total{{engine="0",model_name="m{k}"}} 1\n'
     return "".join(row.format(name=name, k=k) for k in range(first, first + count)).encode()
+
+
+def buckets(count: int) -> bytes:
+    """So many samples of one family."""
+    return b"".join(b'vllm:x_bucket{le="%d"} 1\n' % k for k in range(count))
 
 
 def test_names_models_and_engines_of_hostile_pages_have_an_end() -> None:
@@ -103,11 +113,44 @@ def test_a_page_with_too_many_series_keeps_the_first(
     content_type: str | None, end: bytes, complete: bool
 ) -> None:
     """It is no page that was cut, even where the last that is kept is a bucket; its end decides."""
-    body = b"".join(b'vllm:x_bucket{le="%d"} 1\n' % k for k in range(MOST_SAMPLES + 5)) + end
+    body = buckets(MOST_SAMPLES + 5) + end
     found = parse_page(body, content_type)
-    assert 20_000 == len(found.samples)
-    assert [(20_001, "too many series")] == found.problems
-    assert complete is found.complete
+    assert 32_768 == len(found.samples)
+    assert [(32_769, "too many series")] == found.problems
+    assert (True, complete) == (found.cut, found.complete)
+
+
+def test_a_page_with_too_many_samples_has_an_outcome_of_its_own() -> None:
+    """Half of its engines would pass for all of them: none are taken, and the page is kept."""
+    observer = Observer(1_000_000)
+    seen(observer, page(1))
+    seen(observer, page(2) + buckets(MOST_SAMPLES))
+    seen(observer, page(3))
+    assert {"ok": 2, "too_many_samples": 1} == observer.outcomes
+    assert 1 == observer.problems["too many series"]
+    (gap,) = observer.fill(EMPTY)["gaps"]
+    assert "too_many_samples: 1" == gap["reason"]
+    entry = fetched_entry(Fetched(Outcome.OK, 200, TEXT, buckets(MOST_SAMPLES + 1)), 0, 0, 0)
+    assert Outcome.TOO_MANY_SAMPLES == read_entry(entry).entry.outcome
+    again = read_entry(read_entry(entry).entry)
+    assert (Outcome.TOO_MANY_SAMPLES, entry.page) == (again.entry.outcome, again.entry.page)
+
+
+def test_a_page_of_64_engines_is_taken_whole() -> None:
+    """Every engine of a page as a real vLLM 0.32.0 writes it, and the last family, too."""
+    lines = gzip.decompress((PAGES / "0.32.0.txt.gz").read_bytes()).decode().splitlines()
+    many = [
+        line.replace('engine="0"', f'engine="{engine}"')
+        for line in lines
+        for engine in (range(64) if 'engine="0"' in line else (0,))
+    ]
+    body = "".join(f"{line}\n" for line in many).encode()
+    found = read_entry(fetched_entry(Fetched(Outcome.OK, 200, TEXT, body), 0, 0, 0))
+    assert MOST_PAGE_BYTES > len(body)
+    assert (Outcome.OK, {}) == (found.entry.outcome, found.problems)
+    assert found.canonical is not None
+    counts = Counter(sample.engine for sample in found.canonical.samples)
+    assert [counts[0]] * 64 == [counts[engine] for engine in range(64)]
 
 
 def test_samples_become_frames_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:

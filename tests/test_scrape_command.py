@@ -52,7 +52,7 @@ def test_a_collection_for_a_time_ends_by_itself(tmp_path: Path) -> None:
     summary = json.loads(output)
     assert str(tmp_path / "run") == summary["run"]
     assert summary["outcomes"] == {"ok": summary["scrapes"]}
-    assert 2 <= summary["scrapes"] <= 8
+    assert 1 <= summary["scrapes"] <= 8
     assert summary["scrapes"] == read_run(tmp_path / "run").manifest["scrapes"]
 
 
@@ -141,6 +141,30 @@ def test_a_mistake_in_the_options_writes_nothing(
     assert not out.exists()
 
 
+def test_a_collector_of_metrics_keeps_its_process_small() -> None:
+    """One thread for frames, and nothing kept that was freed, set before polars is loaded."""
+    code = (
+        "import os, sys, preempt.main, preempt.commands.collect_metrics\n"
+        "from collectors.scrape.footprint import keep_small\n"
+        "keep_small(); import polars\n"
+        "print(polars.thread_pool_size(), os.environ['_RJEM_MALLOC_CONF'])\n"
+        "os.environ.clear(); keep_small(); print(dict(os.environ))"
+    )
+    environment = {k: v for k, v in os.environ.items() if "MALLOC" not in k and "POLARS" not in k}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    first, second = done.stdout.splitlines()  # polars puts settings of its own before ours
+    assert first.startswith("1 ")
+    assert first.endswith("dirty_decay_ms:0,muzzy_decay_ms:0")
+    assert "{}" == second
+
+
 def test_the_collector_imports_neither_duckdb_nor_a_compiler() -> None:
     """They would double its memory on a host that is there for something else."""
     code = (
@@ -200,7 +224,7 @@ def nvml(count: int, **more: object) -> SimpleNamespace:
 
 
 def test_devices_are_named_by_nvml() -> None:
-    """Of several nobody knows how many the engine uses; without a driver it is a CPU."""
+    """Of several nobody knows how many the engine uses; without a driver nothing is known."""
     expected = {"kind": "cuda", "name": "Fake 9000", "count": 1, "driver": "1.2.3"}
     assert expected == device_facts(nvml(1))
     assert expected | {"count": None} == device_facts(nvml(8))
@@ -210,9 +234,7 @@ def test_devices_are_named_by_nvml() -> None:
 
     broken = nvml(1)
     broken.nvmlInit = absent
-    assert None is device_facts(broken)["driver"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-        assert {None} == set(device_facts(broken).values())
+    assert {None} == set(device_facts(broken).values())
+    assert {None} == set(device_facts(nvml(0)).values())
     assert is_here("http://127.0.0.1:8000")
     assert not is_here("http://10.1.2.3:8000")

@@ -13,6 +13,7 @@ from fault_server import page
 from scrape_tools import SMALL, FakeClock, Now, collect, ok
 from spools import MONOTONIC_NS, append, header, ns, write_spool
 
+from collectors.manifest import read_manifest
 from collectors.run import Run, read_run
 from collectors.scrape import loop
 from collectors.scrape.journal import Journal
@@ -64,6 +65,44 @@ def test_what_a_page_shows_that_no_replay_models_is_in_the_manifest(tmp_path: Pa
     assert [] == read_run(tmp_path / "plain").manifest["not_modelled"]
     (found,) = read_run(tmp_path / "lora").manifest["not_modelled"]
     assert "LoRA" in found
+
+
+def test_the_manifest_of_a_run_to_go_on_with_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is checked is what is gone on with."""
+    collect(tmp_path / "run", [ok(1)])
+    read: list[Path] = []
+
+    def counted(path: Path) -> dict[str, object]:
+        read.append(path)
+        return read_manifest(path)
+
+    monkeypatch.setattr("collectors.writer.read_manifest", counted)
+    collect(tmp_path / "run", [ok(2)])
+    assert [tmp_path / "run" / "manifest.json"] == read
+    assert [1, 2] == values(read_run(tmp_path / "run"))
+
+
+def test_a_device_of_the_collectors_host_is_marked_as_such(tmp_path: Path) -> None:
+    """Behind a tunnel the engine has another; where nobody told, it is null and nothing is said."""
+    known = {"kind": "cuda", "name": "Fake 9000", "count": 1, "driver": "1.2.3"}
+    unknown = dict.fromkeys(known)
+    collect(tmp_path / "here", [ok(1)], facts={"device": known})
+    collect(tmp_path / "else", [ok(1)], facts={"device": unknown})
+    here, elsewhere = (read_run(tmp_path / name).manifest for name in ("here", "else"))
+    assert (known, unknown) == (here["device"], elsewhere["device"])
+    (note,) = here["collection"]["notes"]
+    assert "collector's host" in note
+    assert [] == elsewhere["collection"]["notes"]
+
+
+def test_faults_on_a_page_are_all_counted(tmp_path: Path) -> None:
+    """However many there are, each by its kind."""
+    body = page(1) + b"?\n" * 150
+    collect(tmp_path / "run", [Fetched(Outcome.OK, 200, "text/plain", body)])
+    found = read_run(tmp_path / "run").manifest["collection"]["problems"]
+    assert {"no series": 150} == found
 
 
 def test_everything_a_run_holds_is_private(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def _of_page(seen: Seen) -> Iterator[Finding]:
     )
     yield Finding(Level.OK, "page", text)
     if first.problems:
-        kinds = listed(sorted(set(first.problems)))
-        text = f"{plural(len(first.problems), 'fault')} on it, the rest was read: {kinds}"
+        kinds = listed(sorted(first.problems))
+        text = f"{plural(sum(first.problems.values()), 'fault')} on it, the rest was read: {kinds}"
         yield Finding(Level.WARN, "page", text)
     version = seen.looked.probed.version
     if version is None:

@@ -300,7 +300,7 @@ def _manifest(chosen: Chosen, engine: Engine) -> dict[str, Any]:
     )
     for key, values in engine.facts.items():
         manifest[key] = {**manifest[key], **values}
-    if is_here(chosen.urls.base):
+    if chosen.spool is None and is_here(chosen.urls.base):  # an engine with a recorder tells its own
         manifest["device"] = {**manifest["device"], **device_facts()}
     manifest["workload"] = {
         **manifest["workload"],

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collectors.exposition.known import ALWAYS, KNOWN, Release
-from collectors.exposition.parse import Page, RawSample
+from collectors.exposition.parse import MOST_SAMPLES, Page, RawSample
 from collectors.exposition.samples import Canonical, MetricSample
 
 __all__ = ["KNOWN", "canonical", "not_found", "release_of", "status_of"]
@@ -194,7 +194,7 @@ def _read_labels(labels: tuple[tuple[str, str], ...]) -> _Labels:
     return None if engine is None else int(engine), model, text, le
 
 
-_memo = lru_cache(maxsize=16_384)(_read_labels)
+_memo = lru_cache(maxsize=MOST_SAMPLES)(_read_labels)
 
 
 def _is_name(name: str) -> bool:

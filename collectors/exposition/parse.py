@@ -8,12 +8,14 @@ that stop there lose the page. Problems carry a line's number and a kind, never 
 import io
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 OPENMETRICS = "application/openmetrics-text"
-MOST_SAMPLES = 20_000
+# 64 engines of 512: vLLM 0.32.0 has 361 for each. A page of a few MiB can hold a million.
+MOST_SAMPLES = 2**15
 MOST_LINE_BYTES = 64 * 2**10
 MOST_PROBLEMS = 100
 _MEMO_CHARACTERS = 1024  # longer series are parsed anew each time, so that the memo stays small
@@ -56,12 +58,13 @@ class Problem(NamedTuple):
 class Page:
     """What was read of a page.
 
-    `types` are the families' as declared. `problems` are the first `MOST_PROBLEMS`,
-    `more_problems` counts the others; `format` is `prometheus` or `openmetrics`. `complete` is
-    False where the page ends in the middle: OpenMetrics without `# EOF`, text without its last
-    line's end, inside a histogram, or between a family's HELP and TYPE. A family without samples is
-    whole: labelled metrics have none before their first use. Of a page with too many series the
-    first are kept, and only its end says whether it is whole.
+    `types` are the families' as declared. `problems` are the first `MOST_PROBLEMS`, `kinds` counts
+    all of them; `format` is `prometheus` or `openmetrics`. `complete` is False where the page ends
+    in the middle: OpenMetrics without `# EOF`, text without its last line's end, inside a
+    histogram, or between a family's HELP and TYPE. A family without samples is whole: labelled
+    metrics have none before their first use. `cut` is True where reading stopped at a page's most
+    samples: what follows, of any family, is not there, and only the page's end says whether it is
+    whole.
     """
 
     samples: list[RawSample]
@@ -69,7 +72,8 @@ class Page:
     problems: list[Problem] = field(default_factory=list)
     format: str = "prometheus"
     complete: bool = True
-    more_problems: int = 0
+    cut: bool = False
+    kinds: Counter[str] = field(default_factory=Counter)
 
 
 def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_SAMPLES) -> Page:
@@ -123,7 +127,8 @@ def parse_page(body: bytes, content_type: str | None, most_samples: int = MOST_S
         problems.first,
         "openmetrics" if openmetrics else "prometheus",
         complete=ended if openmetrics else whole,
-        more_problems=problems.more,
+        cut=cut,
+        kinds=problems.kinds,
     )
 
 
@@ -133,17 +138,16 @@ def _is_openmetrics(content_type: str | None, *, ended: bool) -> bool:
 
 
 class _Problems:
-    """The first problems, and how many came after them."""
+    """The first problems, and how many there are of each kind."""
 
     def __init__(self) -> None:
         self.first: list[Problem] = []
-        self.more = 0
+        self.kinds: Counter[str] = Counter()
 
     def note(self, line: int, kind: str) -> None:
+        self.kinds[kind] += 1
         if len(self.first) < MOST_PROBLEMS:
             self.first.append(Problem(line, kind))
-        else:
-            self.more += 1
 
 
 def _in_histogram(samples: list[RawSample]) -> bool:
@@ -243,8 +247,9 @@ def _read(head: str) -> tuple[str, Labels] | None:
     return name, tuple(labels.items())
 
 
-# A page is much like the page before it: only its values change.
-_series = lru_cache(maxsize=16_384)(_read)
+# A page is much like the page before it: only its values change. The largest fits, for one that did
+# not would push its own beginning out each time.
+_series = lru_cache(maxsize=MOST_SAMPLES)(_read)
 
 
 def _unquoted(text: str) -> str:

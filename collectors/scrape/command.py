@@ -99,8 +99,8 @@ async def _collect(
 
     loop = asyncio.get_running_loop()
     fetcher = Fetcher(chosen.urls, chosen.credentials, chosen.timeout_us, chosen.most_page_bytes)
-    # One thread for the disk: more would only take memory.
-    with ThreadPoolExecutor(1) as disk:
+    # One thread for each: more would only take memory, a heap of their own each.
+    with ThreadPoolExecutor(1) as disk, ThreadPoolExecutor(1) as reader:
         async with fetcher:
             collector = Collector(
                 chosen.settings,
@@ -109,6 +109,7 @@ async def _collect(
                 SystemClock(),
                 disk,
                 seen,
+                reader,
             )
             loop.add_signal_handler(signal.SIGTERM, stop.set)
             loop.add_signal_handler(signal.SIGINT, interrupt)

@@ -1,18 +1,20 @@
 """Which device this host has, through NVML where Python has a module for it.
 
-It is the collector's host that is asked, so the answer counts only for an engine on the same host.
-A host has devices; how many of them the engine uses is known only where there is one.
+It is the collector's host that is asked. An address of this host may be the near end of a tunnel,
+so the answer is a hint that the manifest marks as such; an engine itself is asked by its recorder.
+Where NVML says nothing, nothing is known: that a host has no NVIDIA driver makes no engine a CPU's.
 """
 
-import os
-import platform
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 _MOST_TEXT = 128
-_OTHER_KINDS = ("/dev/kfd", "/dev/accel", "/dev/dri/renderD128", "/dev/davinci0", "/dev/nvidia0")
+OF_THIS_HOST = (
+    "device is what NVML tells of the collector's host: an engine behind a tunnel has another,"
+    " and of several devices it may use some"
+)
 
 
 def is_here(url: str) -> bool:
@@ -22,11 +24,14 @@ def is_here(url: str) -> bool:
 
 
 def device_facts(nvml: ModuleType | Any | None = None) -> dict[str, Any]:
-    """The manifest's `device` of this host; nulls where neither NVML nor the system tells."""
+    """The manifest's `device` of this host; nulls where NVML does not tell.
+
+    A host has devices; how many of them the engine uses is known only where there is one.
+    """
     if nvml is None:
         nvml = _nvml()
     found = None if nvml is None else _from_nvml(nvml)
-    return found or _without_nvml()
+    return found or {"kind": None, "name": None, "count": None, "driver": None}
 
 
 def _nvml() -> Any | None:
@@ -57,18 +62,6 @@ def _from_nvml(nvml: Any) -> dict[str, Any] | None:
         return None
     finally:
         nvml.nvmlShutdown()
-
-
-def _without_nvml() -> dict[str, Any]:
-    from pathlib import Path
-
-    unknown = {"kind": None, "name": None, "count": None, "driver": None}
-    # A sidecar sees none of the devices that the engine in the next container uses.
-    beside = "KUBERNETES_SERVICE_HOST" in os.environ
-    if beside or any(Path(device).exists() for device in _OTHER_KINDS):
-        return unknown
-    name = platform.processor() or platform.machine() or None
-    return {**unknown, "kind": "cpu", "name": name, "count": 1}
 
 
 def _text(value: str | bytes) -> str:

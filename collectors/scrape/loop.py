@@ -13,29 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collectors.columns import DIRECTORIES
-from collectors.manifest import read_manifest
 from collectors.scrape.asking import Asking
-from collectors.scrape.backlog import Backlog
+from collectors.scrape.belonging import Belonging
 from collectors.scrape.clock import Clock
 from collectors.scrape.entry import Entry, fetched_entry
-from collectors.scrape.facts import Identity
+from collectors.scrape.housing import Housing
 from collectors.scrape.journal import Journal
-from collectors.scrape.names import latest_run, next_run
-from collectors.scrape.observe import page_identity
 from collectors.scrape.outcome import Fetched, Outcome
 from collectors.scrape.probe import Probed
 from collectors.scrape.reading import Reading, read_entry
 from collectors.scrape.retention import Retention
 from collectors.scrape.run import Rotation, ScrapeRun, Tally
-from replay.errors import OutputExists, ReplayError
+from replay.errors import ReplayError
 
 T = TypeVar("T")
 _MANIFEST_US = 30_000_000
 _SYNC_US = 5_000_000
 _MOST_PARTS = 99_000  # a run can hold 100,000
-_ALTERNATION = 10  # scrapes within which a configuration that comes back was never gone
-_START_TOLERANCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -97,48 +91,33 @@ class Collector:
         self._fetch, self._clock = fetch, clock
         self._asking = Asking(ask, clock, settings.interval_us)
         self._executor, self._seen, self._reader = executor, seen, reader
-        self._run: ScrapeRun | None = None
-        self._homeless = Backlog()  # scrapes whose run vanished, and no other could be made yet
-        self._before: Identity | None = None
-        self._alternating = self._rescued = False
-        self.last_path: Path | None = None
+        self._housing = Housing(settings, self.counters)
+        self._belonging = Belonging()
         self._written_ns = self._synced_ns = 0
         self._busy: asyncio.Task[None] | None = None
-        self._unhoused = 0  # scrapes that were dropped before there was a run
         self._at_work: asyncio.Future[Any] | None = None  # the scrape's own part of it
 
     @property
     def run_path(self) -> Path | None:
         """The run that is being written."""
-        return self._run.writer.path if self._run else None
+        return self._housing.run.writer.path if self._housing.run else None
+
+    @property
+    def last_path(self) -> Path | None:
+        """The last run that was written, or is."""
+        return self._housing.last_path
 
     @property
     def now(self) -> Mapping[str, float | None]:
         """The last page's preemptions and cache usage."""
-        return self._run.observer.now if self._run else {}
+        return self._housing.run.observer.now if self._housing.run else {}
 
     def open(self) -> None:
         """Take up the latest run; called by `run` unless it was called to see early that it can.
 
         Raises `OutputExists` where another process writes it, or another command made it.
         """
-        path = latest_run(self.settings.out)
-        if self._run is None and path is not None:
-            _refuse_others(path)
-            self._run = ScrapeRun.resume(
-                path,
-                self.settings.interval_us,
-                self._clock.unix_ns(),
-                self._clock.monotonic_ns(),
-                self.counters.tally,
-            )
-            self.counters.runs += 1
-            self.last_path = path
-            self._watch_spool(self._run)
-
-    def _watch_spool(self, run: ScrapeRun) -> None:
-        if self.settings.spool is not None:
-            run.watch_spool(self.settings.spool)
+        self._housing.open(self._clock.unix_ns(), self._clock.monotonic_ns())
 
     async def run(
         self,
@@ -193,44 +172,28 @@ class Collector:
     async def _take(self, reading: Reading) -> None:
         entry = reading.entry
         self._count(entry)
+        run = self._housing.run
         if entry.outcome is Outcome.OK:
-            await self._ask_when_due(reading)
-            if self._run is not None and self._is_another(self._run, reading):
-                await self._leave()
+            await self._ask_when_due(run, reading)
+            version = self._asking.probed.version
+            if run is not None and self._belonging.is_another(run, reading, version):
+                await self._leave(run)
+                run = None
         else:
             self._asking.again()
-        if self._run is not None and self._run.vanished:
-            await self._rescue(self._run)
-        if self._run is not None and self._run.journal.number >= _MOST_PARTS:
-            self._run.observer.watch.note("a run can hold no more parts: another one goes on")
-            await self._leave()
-        run = await self._work(lambda: self._store(reading))
-        if run is not None:
-            await self._keep_house(run)
-
-    def _store(self, reading: Reading) -> ScrapeRun | None:
-        """Give a scrape to the run, or to one that is begun; None where none can be."""
-        run = self._run or self._begin(reading.entry)
-        if run is None:
-            self._house_none(reading.entry)
-            return None
-        for kept in self._homeless.drain():
-            run.add(read_entry(kept))
-        run.troubles["not_written"] += self._unhoused
-        self._unhoused = 0
-        run.learn(self._asking.probed.facts())
-        run.add(reading)
-        return run
-
-    def _house_none(self, entry: Entry) -> None:
-        """Keep a scrape until there is a run; what finds no room is counted."""
-        self._homeless.add(entry)
-        _, dropped = self._homeless.forget()
-        self._lose(dropped)
-
-    def _lose(self, scrapes: int) -> None:
-        self.counters.tally.not_written += scrapes
-        self._unhoused += scrapes
+        if run is not None and run.vanished:
+            await self._rescue(run)
+            run = None
+        if run is not None and run.journal.number >= _MOST_PARTS:
+            run.observer.watch.note("a run can hold no more parts: another one goes on")
+            await self._leave(run)
+            run = None
+        facts = self._asking.probed.facts()
+        now = await self._work(lambda: self._housing.store(reading, facts))
+        if now is not None:
+            if now is not run:
+                self._written_ns = self._synced_ns = self._clock.monotonic_ns()
+            await self._keep_house(now)
 
     def _count(self, entry: Entry) -> None:
         counters = self.counters
@@ -240,78 +203,24 @@ class Collector:
         if entry.outcome is Outcome.OK:
             counters.last_ok_unix_ns = entry.unix_ns
 
-    async def _ask_when_due(self, reading: Reading) -> None:
+    async def _ask_when_due(self, run: ScrapeRun | None, reading: Reading) -> None:
         """Ask who it is whenever it may have become another one."""
-        run, found = self._run, reading.canonical
+        found = reading.canonical
         before = None if run is None else run.last_process_start_s
         if before is not None and found is not None and found.process_start_s != before:
             await self._asking.anew()
         await self._asking.when_due()
 
-    def _is_another(self, run: ScrapeRun, reading: Reading) -> bool:
-        """Whether the page is of another engine configuration than the run."""
-        if run.spool is not None and run.spool.replaced:
-            return True
-        found = reading.canonical
-        if found is None or self._alternating:
-            return False
-        seen = page_identity(found)
-        seen = Identity(self._asking.probed.version, seen.models, seen.cache)
-        if not run.observer.identity.differs(seen):
-            run.observer.identity = run.observer.identity.joined(seen)
-            return False
-        back = self._before is not None and not self._before.differs(seen)
-        if back and not self._restarted(run, found.process_start_s):
-            self._alternating = True
-            run.observer.watch.note(
-                "engines of several configurations answer at this address, and they alternate:"
-                " give each an address, or this run is none of them"
-            )
-            return False
-        return True
-
-    def _restarted(self, run: ScrapeRun, start_s: float | None) -> bool:
-        if start_s is None or run.last_process_start_s is None:
-            return run.observer.outcomes["ok"] >= _ALTERNATION
-        return start_s > run.last_process_start_s + _START_TOLERANCE_S
-
-    async def _leave(self) -> None:
+    async def _leave(self, run: ScrapeRun) -> None:
         """End the run; the next scrape begins another beside it."""
-        run, self._run = self._run, None
-        if run is not None:
-            self._before = run.observer.identity
-            await self.settled()
-            self._busy = asyncio.create_task(self._off_loop(lambda: self._end(run, final=True)))
+        self._housing.leave()
+        self._belonging.left(run)
+        await self.settled()
+        self._busy = asyncio.create_task(self._off_loop(lambda: self._end(run, final=True)))
 
     async def _rescue(self, run: ScrapeRun) -> None:
-        """Take what could not be written out of a run that is gone."""
         await self.settled()
-        self._lose(run.backlog.forget()[1])
-        for entry in run.backlog.drain():
-            self._house_none(entry)
-        await self._work(run.journal.close)
-        await self._work(run.writer.close)
-        self._run, self._rescued = None, True
-
-    def _begin(self, entry: Entry) -> ScrapeRun | None:
-        first = self._homeless.first() if len(self._homeless) else entry
-        path = next_run(self.settings.out, self.last_path)
-        settings = self.settings
-        try:
-            self._run = ScrapeRun.create(
-                path, first, settings.interval_us, settings.facts, self.counters.tally
-            )
-        except (OSError, ReplayError):
-            self.counters.tally.trouble("run_not_made")
-            return None
-        self.last_path = path
-        self._watch_spool(self._run)
-        if self._rescued:
-            self._rescued = False
-            self._run.observer.watch.note("the run before this one vanished while it was written")
-        self.counters.runs += 1
-        self._written_ns = self._synced_ns = self._clock.monotonic_ns()
-        return self._run
+        await self._work(lambda: self._housing.rescue(run))
 
     async def _keep_house(self, run: ScrapeRun) -> None:
         """Start what can wait, unless it is still going on."""
@@ -350,9 +259,9 @@ class Collector:
         if self._at_work is not None:  # cancelled midway: a thread is not
             await asyncio.wait({self._at_work})
         await self._asking.stop()
-        self.counters.tally.not_written += len(self._homeless)
+        self._housing.give_up()
         await self.settled()
-        run, self._run = self._run, None
+        run = self._housing.leave()
         if run is not None:
             run.learn(self._asking.probed.facts())
             await self._off_loop(lambda: self._end(run, final=False))
@@ -381,14 +290,3 @@ def _prepared(
         except OSError as exc:
             run.failed(exc)
     return closed, run.manifest() if written else None
-
-
-def _refuse_others(path: Path) -> None:
-    """Keep off a run that is finished: a drive's, one that was packed or taken from Prometheus."""
-    place = path / "manifest.json"
-    manifest = read_manifest(place) if place.exists() else None
-    if manifest is None:
-        return
-    rows = any((path / folder).is_dir() for folder in DIRECTORIES.values())
-    if manifest["kind"] == "driven" or (rows and not (path / "pages").is_dir()):
-        raise OutputExists(f"{path}: is a run that no collector of metrics made; choose another")

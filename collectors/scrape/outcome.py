@@ -17,6 +17,7 @@ class Outcome(StrEnum):
     UNPARSABLE = "unparsable"  # 200 with something that is no exposition
     TRUNCATED = "truncated"  # a page that stops before its end
     TOO_LARGE = "too_large"  # as sent, or once decompressed
+    TOO_MANY_SAMPLES = "too_many_samples"  # none of them are taken: half a page says half of it
     BAD_ENCODING = "bad_encoding"  # a Content-Encoding we did not ask for, or not what it says
     REDIRECT = "redirect"  # never followed: it could lead a token elsewhere
     HTTP_401 = "http_401"
@@ -38,7 +39,7 @@ class Outcome(StrEnum):
 
 
 # These have a page that is whole: a better parser may find more on it.
-WITH_PAGE = frozenset({Outcome.OK, Outcome.NOT_VLLM, Outcome.UNPARSABLE})
+WITH_PAGE = frozenset({Outcome.OK, Outcome.NOT_VLLM, Outcome.UNPARSABLE, Outcome.TOO_MANY_SAMPLES})
 
 
 _VALUES = frozenset(str(outcome) for outcome in Outcome)

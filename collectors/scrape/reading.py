@@ -1,5 +1,6 @@
 """What one page says, and what becomes of its scrape: the only place that calls the parser."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from collectors.exposition.names import canonical
@@ -11,11 +12,14 @@ from collectors.scrape.outcome import WITH_PAGE, Outcome
 
 @dataclass(frozen=True)
 class Reading:
-    """An entry with the outcome its page gives it; `canonical` only where that is ok."""
+    """An entry with the outcome its page gives it; `canonical` only where that is ok.
+
+    `problems` counts the faults on the page by kind.
+    """
 
     entry: Entry
     canonical: Canonical | None = None
-    problems: tuple[str, ...] = field(default=())
+    problems: Counter[str] = field(default_factory=Counter)
 
 
 def read_entry(entry: Entry) -> Reading:
@@ -24,12 +28,13 @@ def read_entry(entry: Entry) -> Reading:
     if body is None or entry.outcome not in WITH_PAGE:
         return Reading(entry)
     page = parse_page(body, entry.content_type)
-    problems = tuple(problem.kind for problem in page.problems)
     if not page.samples:
-        return Reading(replace(entry, outcome=Outcome.UNPARSABLE), None, problems)
+        return Reading(replace(entry, outcome=Outcome.UNPARSABLE), None, page.kinds)
     if not page.complete:
-        return Reading(replace(entry, outcome=Outcome.TRUNCATED), None, problems)
+        return Reading(replace(entry, outcome=Outcome.TRUNCATED), None, page.kinds)
+    if page.cut:
+        return Reading(replace(entry, outcome=Outcome.TOO_MANY_SAMPLES), None, page.kinds)
     found = canonical(page)
     if not found.vllm:
-        return Reading(replace(entry, outcome=Outcome.NOT_VLLM), None, problems)
-    return Reading(replace(entry, outcome=Outcome.OK), found, problems)
+        return Reading(replace(entry, outcome=Outcome.NOT_VLLM), None, page.kinds)
+    return Reading(replace(entry, outcome=Outcome.OK), found, page.kinds)

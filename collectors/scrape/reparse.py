@@ -19,8 +19,9 @@ from collectors.scrape.observe import Observer, said_once
 from collectors.scrape.pages import RECORDED, PagePart, page_parts, read_pages
 from collectors.scrape.reading import Reading, read_entry
 from collectors.scrape.retention import Retention
-from collectors.scrape.run import NOT_WRITTEN, TROUBLES, ScrapeRun, Tally
+from collectors.scrape.run import ScrapeRun, Tally
 from collectors.scrape.settle import TABLE, frame_of
+from collectors.scrape.troubles import NOT_WRITTEN, TROUBLES
 from collectors.writer import RunWriter
 from replay.errors import InputError
 

@@ -4,9 +4,8 @@ Everything that may wait for a disk (`maintain`, `finish`) is called off the eve
 a time; `add` only appends to a file.
 """
 
-import errno
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -15,17 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from collectors.scrape.backlog import Backlog
+from collectors.scrape.before import found_before
+from collectors.scrape.device import OF_THIS_HOST
 from collectors.scrape.entry import Entry
-from collectors.scrape.journal import (
-    Journal,
-    Vanished,
-    journal_entries,
-    journal_path,
-)
+from collectors.scrape.journal import Journal, Vanished
 from collectors.scrape.observe import Observer
-from collectors.scrape.outcome import Outcome
-from collectors.scrape.pages import page_parts, read_pages
-from collectors.scrape.reading import Reading, read_entry
+from collectors.scrape.reading import Reading
 from collectors.scrape.retention import Retention, delete, expired, first_samples
 from collectors.scrape.settle import (
     TABLE,
@@ -34,27 +28,14 @@ from collectors.scrape.settle import (
     samples_path,
     settle,
 )
+from collectors.scrape.troubles import NOT_WRITTEN, trouble_of
 from collectors.writer import RunWriter, configuration_sha256, new_manifest, run_id_of
-from replay.errors import InputError, ReplayError
+from replay.errors import ReplayError
 
 if TYPE_CHECKING:
     from collectors.scrape.spool_hook import SpoolHook
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Problems that are the disk's or the spool's: no page that is read again shows them.
-TROUBLES = frozenset(
-    {
-        "disk_full",
-        "disk_error",
-        "not_written",
-        "run_vanished",
-        "settle_failed",
-        "spool_failed",
-        "spool_not_deleted",
-    }
-)
-NOT_WRITTEN = "not written: "  # how the reason of such a gap begins
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -112,6 +93,8 @@ class ScrapeRun:
         for key, value in facts.items():
             manifest[key] = {**manifest[key], **value}
         observer = Observer(interval_us)
+        if manifest["device"]["kind"] is not None:
+            observer.watch.note(OF_THIS_HOST)
         run = cls(RunWriter.create(path, observer.fill(manifest)), observer, 0, tally)
         run._zero_monotonic_ns = first.monotonic_ns
         return run
@@ -120,11 +103,18 @@ class ScrapeRun:
     def resume(
         cls, path: Path, interval_us: int, unix_ns: int, monotonic_ns: int, tally: Tally
     ) -> Self:
+        """Go on with the run of a path."""
+        return cls.go_on(RunWriter.resume(path), interval_us, unix_ns, monotonic_ns, tally)
+
+    @classmethod
+    def go_on(
+        cls, writer: RunWriter, interval_us: int, unix_ns: int, monotonic_ns: int, tally: Tally
+    ) -> Self:
         """Go on with a run; what a killed collector left is read, counted and settled."""
-        writer = RunWriter.resume(path)
+        path = writer.path
         try:
             numbers = repair_journals(path)
-            observer, last = _found_before(writer, numbers, interval_us)
+            observer, last = found_before(writer, numbers, interval_us)
             for number in numbers:
                 if number == numbers[-1] and not samples_path(path, number).exists():
                     break
@@ -259,12 +249,7 @@ class ScrapeRun:
         """Take note of what the disk refused; collection goes on."""
         gone = not (self.writer.path / "manifest.json").exists()
         self.vanished = self.vanished or gone
-        cause = exc if isinstance(exc, OSError) else exc.__cause__
-        full = isinstance(cause, OSError) and cause.errno in _FULL
-        kind = "run_vanished" if gone else "disk_full" if full else "disk_error"
-        if isinstance(exc, InputError):
-            kind = "settle_failed"
-        self._trouble(kind)
+        self._trouble(trouble_of(exc, gone=gone))
 
     def _trouble(self, kind: str) -> None:
         self.troubles[kind] += 1
@@ -279,7 +264,7 @@ class ScrapeRun:
             self.vanished = True
             self._trouble("run_vanished")
         except OSError as exc:
-            self._trouble("disk_full" if exc.errno in _FULL else "disk_error")
+            self._trouble(trouble_of(exc))
         else:
             self._note_lost()
 
@@ -332,43 +317,3 @@ class ScrapeRun:
                 " follow its start"
             )
         self._zero_us, self._zero_monotonic_ns = max(since_us, after_us), monotonic_ns
-
-
-def _found_before(
-    writer: RunWriter, numbers: list[int], interval_us: int
-) -> tuple[Observer, Entry | None]:
-    """The findings of a run so far, what only journals have counted in; and its last scrape."""
-    observer = Observer.resumed(writer.manifest, interval_us)
-    last = None
-    parts = page_parts(writer.path)
-    if any(part.number is None for part in parts):
-        rule = "was recorded elsewhere; choose another path"
-        raise InputError(str(writer.path), "", rule)
-    for part in [part for part in parts if part.number not in numbers][-1:]:
-        for entry in _last_of(read_pages(part)):
-            last = entry
-            observer.prime(read_entry(entry))
-    if last is not None:
-        observer.pass_over(last.scrape + 1, told=True)
-    counted = observer.seen
-    for number in numbers:
-        for entry in journal_entries(journal_path(writer.path, number)):
-            last = entry
-            if entry.scrape < counted:
-                observer.prime(read_entry(entry))
-                continue
-            observer.watch.reopen_gap()
-            observer.pass_over(entry.scrape)
-            observer.see(read_entry(entry))
-    observer.watch.reopen_gap()
-    return observer, last
-
-
-def _last_of(entries: Iterable[Entry]) -> list[Entry]:
-    """The last scrape that had a page, and all after it."""
-    found: list[Entry] = []
-    for entry in entries:
-        if entry.outcome is Outcome.OK:
-            found.clear()
-        found.append(entry)
-    return found

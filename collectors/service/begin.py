@@ -65,7 +65,7 @@ def collector_of(
         interval_us=collect.interval_us,
         rotation=collect.rotation,
         retention=retention_of(collect, shares),
-        facts=_device(urls.base),
+        facts={} if target.spool else _device(urls.base),
         spool=target.spool,
     )
     collector = Collector(
@@ -81,9 +81,9 @@ def collector_of(
 
 
 def _device(url: str) -> dict[str, dict[str, Any]]:
-    """This host's device, for an engine on it; in a sandbox, seeing none is no sign of a CPU."""
+    """This host's device, for an engine on it; an engine with a recorder tells its own."""
     found = device_facts() if is_here(url) else {}
-    return {"device": found} if found.get("kind") not in {None, "cpu"} else {}
+    return {"device": found} if found.get("kind") is not None else {}
 
 
 def retention_of(collect: Collect, shares: int) -> Retention:

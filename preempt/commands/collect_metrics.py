@@ -60,6 +60,9 @@ def metrics_command(context: click.Context, /, quiet: bool, as_json: bool, **giv
         preempt collect metrics --url https://vllm.example/metrics --bearer-token-file token \\
             --interval 5s --keep-pages 30d --out my-run
     """
+    from collectors.scrape.footprint import keep_small
+
+    keep_small()
     from collectors.scrape.command import choices, collect
 
     chosen = choices(given)

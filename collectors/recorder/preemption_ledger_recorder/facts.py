@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from preemption_ledger_recorder.device import device_of
 from preemption_ledger_recorder.notes import caches_prefixes, hash_tokens
+from preemption_ledger_recorder.options import options_set
 
 # Fields of each kind of record, behind the kind.
 _EVENT = ["seq", "step", "t_ns", "n"]
@@ -68,8 +70,14 @@ _MORE_OPTIONS = (
     "long_prefill_token_threshold_adaptive",
     "max_num_active_seqs",
     "max_num_partial_prefills",
+    "max_num_scheduled_tokens",
     "prefill_schedule_interval",
 )
+# vLLM has others, for other kinds of models.
+_SCHEDULERS = {
+    "vllm.v1.core.sched.scheduler.Scheduler",
+    "vllm.v1.core.sched.async_scheduler.AsyncScheduler",
+}
 
 
 def engine_index(scheduler: Any) -> int:
@@ -82,19 +90,17 @@ def engine_index(scheduler: Any) -> int:
     return 0
 
 
-def facts_of(scheduler: Any, release: Callable[[], str | None]) -> dict[str, Any]:
-    """The header's facts, in the manifest's words."""
+def facts_of(
+    scheduler: Any, release: Callable[[], str | None], platform: Callable[[], Any]
+) -> dict[str, Any]:
+    """The header's facts, in the manifest's words; `platform` gives vLLM's `current_platform`."""
     config, pool = scheduler.vllm_config, scheduler.kv_cache_config
     parallel = config.parallel_config
     caching = caches_prefixes(scheduler)
     return {
         "vllm_version": _try(release),
         "model": _try(lambda: _served_name(config.model_config)),
-        "device": {
-            "kind": _try(lambda: str(config.device_config.device_type)),
-            "name": None,
-            "count": _try(lambda: parallel.tensor_parallel_size * parallel.pipeline_parallel_size),
-        },
+        "device": device_of(config, platform),
         "parallel": {
             "tensor": _try(lambda: int(parallel.tensor_parallel_size)),
             "pipeline": _try(lambda: int(parallel.pipeline_parallel_size)),
@@ -108,9 +114,19 @@ def facts_of(scheduler: Any, release: Callable[[], str | None]) -> dict[str, Any
         "prefix_block_tokens": hash_tokens(scheduler) if caching else None,
         "features": {
             **_features(config, parallel),
+            "custom_scheduler": _class_name(scheduler) not in _SCHEDULERS,
             "attention_free": _try(lambda: not pool.kv_cache_groups),
         },
+        "options_set": _try(lambda: options_set(config)),
     }
+
+
+def _class_name(scheduler: Any) -> str:
+    """The class that an engine would have without the recorder."""
+    ours = __name__.partition(".")[0]
+    kinds = (k for k in type(scheduler).__mro__ if k.__module__.partition(".")[0] != ours)
+    kind = next(kinds)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _data_parallel(parallel: Any) -> int | None:
@@ -185,7 +201,6 @@ def _group(group: Any) -> dict[str, Any]:
 def _features(config: Any, parallel: Any) -> dict[str, Any]:
     """What is on; what only a request can tell is null until one does."""
     model = config.model_config
-    custom = getattr(config.scheduler_config, "scheduler_cls", None)
     return {
         "speculative": _has(config, "speculative_config"),
         "lora": _has(config, "lora_config"),
@@ -196,7 +211,6 @@ def _features(config: Any, parallel: Any) -> dict[str, Any]:
         "pooling": _try(lambda: str(model.runner_type) == "pooling"),
         "sleep_mode": _try(lambda: bool(model.enable_sleep_mode)),
         "pipeline_parallel": _try(lambda: int(parallel.pipeline_parallel_size) > 1),
-        "custom_scheduler": custom is not None and not str(custom).startswith("vllm."),
         "structured": None,
         "n_greater_than_1": None,
         "prompt_embeds": None,

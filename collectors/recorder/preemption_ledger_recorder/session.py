@@ -37,7 +37,7 @@ class Session:
         check_directory(directory)
         self.engine, self._pid = engine_index(scheduler), os.getpid()
         self._began = pair()
-        self._facts = facts_of(scheduler, release)
+        self._facts = facts_of(scheduler, release, platform)
         parts = Parts(
             directory,
             f"{self.engine}-{self._pid}-{self._began[0]}",
@@ -130,6 +130,11 @@ def most_bytes(environment: Mapping[str, str]) -> int:
 def release() -> str:
     """Version of vLLM, as /version gives it."""
     return str(importlib.import_module("vllm").__version__)
+
+
+def platform() -> Any:
+    """What vLLM runs on, as it found out when it started."""
+    return importlib.import_module("vllm.platforms").current_platform
 
 
 def begin(scheduler: Any) -> Session | None:
