@@ -9,26 +9,69 @@ may be torn; anything else that breaks the format is an `InputError` with part a
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from collectors.frames import read_frames
-from replay.errors import InputError, Oversized, describe
-from replay.strict import MAX_SAFE_INTEGER, check_schema, parse_json, table
+from collectors.spool_records import (
+    COUNT,
+    ENDED,
+    MOST_PREFIX_IDS,
+    NANOSECONDS,
+    Admit,
+    Arrive,
+    Clocks,
+    Dropped,
+    End,
+    Finish,
+    Preempt,
+    Record,
+    Request,
+    Resume,
+    Step,
+    read_record,
+    widths_of,
+)
+from replay.errors import InputError, describe
+from replay.strict import check_schema, parse_json, table
+
+__all__ = [
+    "ENDED",
+    "MOST_PREFIX_IDS",
+    "Admit",
+    "Arrive",
+    "Clocks",
+    "Dropped",
+    "End",
+    "Finish",
+    "Frame",
+    "Header",
+    "Key",
+    "Listing",
+    "Part",
+    "Preempt",
+    "Record",
+    "Request",
+    "Resume",
+    "Step",
+    "list_parts",
+    "list_spool",
+    "read_header",
+    "read_part",
+    "said",
+]
 
 SCHEMA = "preemption-spool/1"
-ENDED = ("ok", "aborted", "error")
 MOST_PARTS = 100_000
 MOST_FRAME_BYTES = 16 * 2**20
 MOST_LINE_BYTES = 4 * 2**20
 _LINES_AT_ONCE = 256
-_MOST_NS = 2**63 - 1
-_MOST_TEXT = 128
+_MOST_SAID = 500
 _NAME = re.compile(r"([0-9]{1,4})-([0-9]{1,10})-([0-9]{1,19})-([0-9]{5})\.spool\.jsonl\.gz")
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_HEADER = {"part": COUNT, "engine": COUNT, "unix_ns": NANOSECONDS, "monotonic_ns": NANOSECONDS}
 
 
 class Part(NamedTuple):
@@ -60,123 +103,6 @@ class Header:
     facts: Mapping[str, Any]
 
 
-class Request(NamedTuple):
-    """A request reached the engine; its later records name it by `n`."""
-
-    n: int
-    request_id: str
-    arrival_unix_ns: int | None
-    prompt_tokens: int
-    max_tokens: int | None
-    priority: int | None
-    prefix_ids: list[int] | None
-    features: list[str] | None = None  # what a replay of lengths does not model
-
-
-class Arrive(NamedTuple):
-    """Queued; `step` is the first that can schedule it."""
-
-    seq: int
-    step: int
-    t_ns: int
-    n: int
-
-
-class Admit(NamedTuple):
-    """First scheduled."""
-
-    seq: int
-    step: int
-    t_ns: int
-    n: int
-    cached_tokens: int | None
-
-
-class Preempt(NamedTuple):
-    """Preempted; the engine's state is that after the act."""
-
-    seq: int
-    step: int
-    t_ns: int
-    n: int
-    context: int
-    computed: int
-    generated: int
-    freed: int
-    free_before: int
-    running: int
-    waiting: int
-    num_preemptions: int
-
-
-class Resume(NamedTuple):
-    """Scheduled again after a preemption."""
-
-    seq: int
-    step: int
-    t_ns: int
-    n: int
-    cached_tokens: int | None
-
-
-class Finish(NamedTuple):
-    """Left the engine."""
-
-    seq: int
-    step: int
-    t_ns: int
-    n: int
-    generated: int
-    num_preemptions: int
-    status: str
-    finish_reason: str | None
-    first_token_ns: int | None
-    last_token_ns: int | None
-    queue_ns: int | None
-    requeue_ns: int | None
-
-
-class Step(NamedTuple):
-    """Totals of one step that scheduled something."""
-
-    step: int
-    t_ns: int
-    scheduled: int
-    prefill: int | None
-    decode_requests: int | None
-    kv_tokens: int | None
-    free_blocks: int | None
-    running: int | None
-    waiting: int | None
-
-
-class Clocks(NamedTuple):
-    """Both clocks read at once."""
-
-    unix_ns: int
-    monotonic_ns: int
-
-
-class Dropped(NamedTuple):
-    """What the recorder lost since the session began, and where it gave up, if it did."""
-
-    dropped: int
-    forgotten_prefixes: int = 0
-    internal_errors: int = 0
-    off: str | None = None
-
-
-class End(NamedTuple):
-    """The engine ended properly."""
-
-    t_ns: int
-
-
-Record: TypeAlias = (
-    Request | Arrive | Admit | Preempt | Resume | Finish | Step | Clocks | Dropped | End
-)
-
-
 @dataclass(frozen=True)
 class Frame:
     """Records of one whole frame, and the byte after it; `unknown` counts what is not in them."""
@@ -188,22 +114,45 @@ class Frame:
     unknown: Counter[str] = field(default_factory=Counter)
 
 
+class Listing(NamedTuple):
+    """What a spool directory holds; `strangers` are visible names that are no part's."""
+
+    sessions: dict[Key, list[Part]]
+    strangers: list[str]
+
+
 def list_parts(directory: Path) -> dict[Key, list[Part]]:
     """Parts by session, sessions by their beginning; files of other names are nobody's."""
+    return list_spool(directory).sessions
+
+
+def list_spool(directory: Path) -> Listing:
+    """Parts by session, sessions by their beginning, and what else lies there."""
     try:
-        names = islice((entry.name for entry in directory.iterdir()), MOST_PARTS + 1)
-        found = [(name, _NAME.fullmatch(name)) for name in names]
+        names = sorted(islice((entry.name for entry in directory.iterdir()), MOST_PARTS + 1))
     except OSError as exc:
         rule = f"must be a recorder's spool directory: {exc.strerror}"
         raise InputError(str(directory), "", rule) from exc
-    if len(found) > MOST_PARTS:
+    if len(names) > MOST_PARTS:
         raise InputError(str(directory), "", f"must hold at most {MOST_PARTS} files", "more")
     sessions: dict[Key, list[Part]] = {}
-    for name, match in sorted((name, match) for name, match in found if match):
+    strangers = []
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            strangers += [name] * (not name.startswith("."))
+            continue
         engine, pid, unix_ns, number = (int(group) for group in match.groups())
         part = Part(engine, pid, unix_ns, number, directory / name)
         sessions.setdefault(Key(unix_ns, engine, pid), []).append(part)
-    return dict(sorted(sessions.items()))
+    return Listing(dict(sorted(sessions.items())), strangers)
+
+
+def said(part: Part, exc: InputError | OSError) -> str:
+    """What is wrong with a part, in our words, by the name of its file and without its folder."""
+    if isinstance(exc, InputError):
+        return str(exc).replace(f"{part.path.parent}/", "")[:_MOST_SAID]
+    return f"{part.path.name}: cannot be read: {exc.strerror}"
 
 
 def read_part(part: Part, start: int = 0) -> Iterator[Frame]:
@@ -211,7 +160,7 @@ def read_part(part: Part, start: int = 0) -> Iterator[Frame]:
     first = read_header(part)
     if first is None:
         return
-    widths = _widths(first)
+    widths = widths_of(first.facts)
     for end, text in read_frames(part.path, start=start, most_frame_bytes=MOST_FRAME_BYTES):
         lines, header = io.BytesIO(text), None
         place = f"{part.path}: frame before byte {end}"
@@ -222,28 +171,10 @@ def read_part(part: Part, start: int = 0) -> Iterator[Frame]:
         records: list[Record] = []
         unknown: Counter[str] = Counter()
         for line, value in _values(lines, place, 2 if header else 1):
-            record = _record(value, widths, place, line)
-            if record is None:
-                unknown["records"] += 1
-            elif type(record) is Request:
-                records.append(_safe(record, unknown))
-            else:
+            record = read_record(value, widths, place, line, unknown)
+            if record is not None:
                 records.append(record)
         yield Frame(part, end, header, records, unknown)
-
-
-def _safe(request: Request, unknown: Counter[str]) -> Request:
-    """The request without numbers of its client's that no reader of JSON keeps exactly."""
-    lost: dict[str, Any] = {}
-    if not _count_or_null(request.max_tokens):
-        lost["max_tokens"] = None
-    priority: Any = request.priority  # what is too long to convert is no int
-    if priority is not None and not (type(priority) is int and abs(priority) <= MAX_SAFE_INTEGER):
-        lost["priority"] = None
-    if not lost:
-        return request
-    unknown["unsafe_numbers"] += len(lost)
-    return request._replace(**lost)
 
 
 def read_header(part: Part) -> Header | None:
@@ -268,16 +199,6 @@ def _header(line: bytes, part: Part, place: str) -> Header:
         if numbers[name] != named:
             raise InputError(place, name, f"must be the file name's {named}", str(numbers[name]))
     return Header(**numbers, facts=found)
-
-
-def _widths(header: Header) -> dict[str, int]:
-    """Fields of each kind: a recorder may add some behind those that all of this schema have."""
-    widths = {kind: len(rules) for kind, (_, rules) in _KINDS.items()}
-    columns = header.facts.get("columns")
-    for kind, names in columns.items() if isinstance(columns, dict) else ():
-        if kind in widths and isinstance(names, list):
-            widths[kind] = max(widths[kind], len(names))
-    return widths
 
 
 def _values(lines: io.BytesIO, place: str, first: int) -> Iterator[tuple[int, Any]]:
@@ -307,112 +228,3 @@ def _parsed(line: bytes, place: str) -> Any:
     except UnicodeDecodeError as exc:
         raise InputError(place, "", "must be UTF-8 text", "a bad byte") from exc
     return parse_json(text, place)
-
-
-def _record(value: Any, widths: Mapping[str, int], place: str, line: int) -> Record | None:
-    kind = value[0] if type(value) is list and value else None
-    if type(kind) is not str:
-        found = describe(value)
-        raise InputError(f"{place}: line {line}", "", "must be an array that names its kind", found)
-    if kind not in _KINDS:
-        return None
-    record, holds = _READ[kind]
-    if len(value) != (width := widths[kind] + 1):
-        rule, found = f"must have {width - 1} fields", str(len(value) - 1)
-        raise InputError(f"{place}: line {line}", kind, rule, found)
-    known = value[1 : len(holds) + 1]
-    for hold, one in zip(holds, known, strict=False):
-        if not hold(one):
-            _refuse(kind, known, f"{place}: line {line}")
-    made: Record = record._make(known) if len(known) == len(record._fields) else record(*known)
-    return made
-
-
-def _refuse(kind: str, values: list[Any], place: str) -> None:
-    """Name the first field that breaks its rule."""
-    record, rules = _KINDS[kind]
-    for k, rule in enumerate((*rules, *_MORE.get(kind, ()))):
-        if not rule.holds(values[k]):
-            name = f"{kind}.{record._fields[k]}"
-            raise InputError(place, name, rule.text, describe(values[k]))
-
-
-@dataclass(frozen=True)
-class _Rule:
-    holds: Callable[[Any], bool]
-    text: str
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_SAFE_INTEGER
-
-
-def _nanoseconds(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MOST_NS
-
-
-def _prefix(value: Any) -> bool:
-    return value is None or (
-        type(value) is list and all(type(v) is int and 0 <= v < MOST_PREFIX_IDS for v in value)
-    )
-
-
-def _reason(value: Any) -> bool:
-    return value is None or (
-        type(value) is str and len(value) <= _MOST_TEXT and not _CONTROL.search(value)
-    )
-
-
-def _features(value: Any) -> bool:
-    return value is None or (
-        type(value) is list
-        and len(value) <= _MOST_TEXT
-        and all(type(v) is str and len(v) <= _MOST_TEXT for v in value)
-    )
-
-
-def _count_or_null(value: Any) -> bool:  # most fields: a call less each
-    return value is None or (type(value) is int and 0 <= value <= MAX_SAFE_INTEGER)
-
-
-def _or_null(rule: _Rule) -> _Rule:
-    return _Rule(lambda value: value is None or rule.holds(value), f"{rule.text} or null")
-
-
-MOST_PREFIX_IDS = 2**32
-_COUNT = _Rule(_count, "must be an integer >= 0")
-_COUNT_OR_NULL = _Rule(_count_or_null, f"{_COUNT.text} or null")
-_POSITIVE = _Rule(lambda v: _count(v) and v >= 1, "must be an integer >= 1")
-_NS = _Rule(_nanoseconds, "must be nanoseconds, an integer >= 0")
-_INTEGER = _Rule(lambda v: type(v) in (int, Oversized), "must be an integer")
-_TEXT = _Rule(lambda v: type(v) is str, "must be a string")
-_STATUS = _Rule(lambda v: v in ENDED, f"must be one of {', '.join(ENDED)}")
-_REASON = _Rule(_reason, f"must be null or at most {_MOST_TEXT} printable code points")
-_PREFIX = _Rule(_prefix, "must be null or a list of integers from 0 to 2^32 - 1")
-_FEATURES = _Rule(_features, "must be null or a short list of names")
-_HEADER = {"part": _COUNT, "engine": _COUNT, "unix_ns": _NS, "monotonic_ns": _NS}
-_EVENT = (_COUNT, _COUNT, _NS, _COUNT)
-_KINDS: Mapping[str, tuple[Any, tuple[_Rule, ...]]] = {
-    "R": (
-        Request,
-        (_COUNT, _TEXT, _or_null(_NS), _POSITIVE, *[_or_null(_INTEGER)] * 2, _PREFIX),
-    ),
-    "A": (Arrive, _EVENT),
-    "D": (Admit, (*_EVENT, _COUNT_OR_NULL)),
-    "P": (Preempt, (*_EVENT, *[_COUNT] * 8)),
-    "U": (Resume, (*_EVENT, _COUNT_OR_NULL)),
-    "F": (Finish, (*_EVENT, _COUNT, _COUNT, _STATUS, _REASON, *[_or_null(_NS)] * 4)),
-    "S": (Step, (_COUNT, _NS, _POSITIVE, *[_COUNT_OR_NULL] * 6)),
-    "C": (Clocks, (_NS, _NS)),
-    "X": (Dropped, (_COUNT,)),
-    "E": (End, (_NS,)),
-}
-# Fields that came later, in the order they stand in.
-_MORE: Mapping[str, tuple[_Rule, ...]] = {
-    "R": (_FEATURES,),
-    "X": (_COUNT, _COUNT, _REASON),
-}
-_READ = {
-    kind: (record, tuple(rule.holds for rule in (*rules, *_MORE.get(kind, ()))))
-    for kind, (record, rules) in _KINDS.items()
-}

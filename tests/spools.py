@@ -2,9 +2,11 @@
 
 import io
 import json
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
 
@@ -153,3 +155,68 @@ def write_spool(
 def blank(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
     """The frame with nothing in these columns."""
     return frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in columns)
+
+
+class WritingRecorder:
+    """A spool that is written while the block runs: short requests, some open for a while.
+
+    `ended` are the ids whose end is on the disk. The block's end is the engine's.
+    """
+
+    def __init__(self, directory: Path, told: Mapping[str, Any], *, a_part: int = 12) -> None:
+        clocks = {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+        self._directory, self._told = directory, {**told, **clocks}
+        self._frames_of_a_part = a_part
+        self._parts, self._n, self._seq = 0, 0, 0
+        self.ended: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._path = self._next_part()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _next_part(self) -> Path:
+        self._parts += 1
+        return write_part(self._directory, {**self._told, "part": self._parts - 1}, [])
+
+    def _write(self) -> None:
+        open_now: int | None = None
+        while not self._stop.wait(0.002):
+            records, ended = self._begun(), []
+            if open_now is not None:
+                records, ended = [*records, self._end(open_now)], [open_now]
+                open_now = None
+            if self._n % 3:
+                records.append(self._end(self._n))
+                ended.append(self._n)
+            else:
+                open_now = self._n  # until the next frame, which may be another part's
+            append(self._path, [records])
+            self.ended += [f"r{n}" for n in ended]
+            self._n += 1
+            if self._n % self._frames_of_a_part == 0:
+                self._path = self._next_part()
+        last = [] if open_now is None else [self._end(open_now)]
+        append(self._path, [[*last, ["E", time.monotonic_ns()]]])
+        self.ended += [] if open_now is None else [f"r{open_now}"]
+
+    def _begun(self) -> list[Record]:
+        n, at = self._n, time.monotonic_ns()
+        seq, self._seq = self._seq, self._seq + 2
+        return [
+            ["R", n, f"r{n}", time.time_ns(), 40, 2, 0, None],
+            ["A", seq, n, at, n],
+            ["D", seq + 1, n, at, n, 0],
+            ["S", n, at, 40, 40, 0, 40, 45, 1, 0],
+        ]
+
+    def _end(self, n: int) -> Record:
+        seq, self._seq = self._seq, self._seq + 1
+        at = time.monotonic_ns()
+        return ["F", seq, self._n, at, n, 2, 0, "ok", "length", at, at, 7000, 0]

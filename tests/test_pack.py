@@ -421,11 +421,16 @@ def test_hits_on_text_that_was_generated_are_named(tmp_path: Path) -> None:
         ([["R", 0, "a", None, 40, 2, 0, [1, 2, 3]]], "R.prefix_ids must have at most 2 entries"),
     ],
 )
-def test_bad_records_write_nothing(tmp_path: Path, records: list[Record], message: str) -> None:
-    """Everything is read before anything is written."""
-    with pytest.raises(InputError, match=message):
-        packed(tmp_path, *some(9, "z", 0, 1)[:1], *records)
-    assert not (tmp_path / "run").exists()
+def test_a_frame_that_breaks_a_rule_ends_its_session_before_it(
+    tmp_path: Path, records: list[Record], message: str
+) -> None:
+    """Nothing of the frame is taken, what came before it is, and the note says what is wrong."""
+    write_part(tmp_path / "spool", header(), [some(9, "z", -3, 1)[:1], records])
+    (found,) = pack_spool(tmp_path / "spool", tmp_path / "run")
+    assert 0 == sum(found.rows[table] for table in ("measured_events", "measured_steps"))
+    assert ["z"] == read_run(tmp_path / "run").requests["request_id"].to_list()
+    assert not found.complete
+    assert any(message in note for note in found.notes)
 
 
 # -- engines, restarts and runs --------------------------------------------------------------------
@@ -878,19 +883,3 @@ def test_a_state_that_somebody_damaged_is_an_input_error(tmp_path: Path) -> None
     (out / STATE).write_text('{"schema": "preemption-pack/1", "until": null}')
     with RunWriter.resume(out) as writer, pytest.raises(InputError, match="as its packer left it"):
         Packer(writer, spool)
-
-
-def test_a_packing_that_was_killed_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same command again; the run is the one that was begun."""
-    write_spool(tmp_path / "spool", header(), [*some(0, "a", 0, 10), *some(1, "b", 3, 20, step=1)])
-    with monkeypatch.context() as patch:
-        patch.setattr(Packer, "finish", lambda _: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            pack_spool(tmp_path / "spool", tmp_path / "run")
-    begun = read_run(tmp_path / "run")
-    (found,) = pack_spool(tmp_path / "spool", tmp_path / "run")
-    assert begun.run_id == found.run_id
-    assert ["a", "b"] == read_run(tmp_path / "run").requests["request_id"].to_list()
-    assert 2 == found.rows["measured_requests"]

@@ -46,7 +46,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
         ["U", 3, 2, 6_000_000_000, 0, None],
         ["F", 4, 3, 6_000_000_000, 0, 8, 1, "ok", "length", 1, 2, None, 3],
         ["S", 3, 6_000_000_000, 1, 0, 1, 65, 44, 1, 0],
-        ["C", 2**62, 3],
+        ["C", 2**61, 3],
         ["X", 1],
         ["E", 4],
     ]

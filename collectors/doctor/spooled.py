@@ -63,15 +63,22 @@ class _Session:
 
 
 def spooled(directory: Path, unix_ns: int) -> Spooled:
-    """Look into a spool directory at the time `unix_ns`; whatever is wrong is a finding."""
-    place = str(directory)
+    """Look into a spool directory at the time `unix_ns`; whatever is wrong is a finding.
+
+    A damaged session hides no other one.
+    """
+    place, sessions, problem = str(directory), list[_Session](), None
     try:
         parts = list_parts(directory)
-        newest = list(parts.items())[-_MOST_SESSIONS:]
-        sessions = [_session(key, found, unix_ns) for key, found in newest]
     except (InputError, OSError) as exc:
-        said = str(exc) if isinstance(exc, InputError) else f"cannot be read: {exc.strerror}"
-        return Spooled(place, State.UNREADABLE, problem=said)
+        return Spooled(place, State.UNREADABLE, problem=_said(exc))
+    for key, found in list(parts.items())[-_MOST_SESSIONS:]:
+        try:
+            sessions.append(_session(key, found, unix_ns))
+        except (InputError, OSError) as exc:
+            problem = _said(exc)
+    if problem is not None and not any(one.state is State.RECORDING for one in sessions):
+        return Spooled(place, State.UNREADABLE, problem=problem)
     if not sessions:
         return Spooled(place, State.NOTHING)
     # Of several, the ones that are alive; else the one that began last.
@@ -90,6 +97,10 @@ def spooled(directory: Path, unix_ns: int) -> Spooled:
         errors=sum(one.lost.internal_errors for one in alive),
         off=any(one.lost.off for one in alive),
     )
+
+
+def _said(exc: InputError | OSError) -> str:
+    return str(exc) if isinstance(exc, InputError) else f"cannot be read: {exc.strerror}"
 
 
 def _session(key: Key, parts: list[Part], unix_ns: int) -> _Session:

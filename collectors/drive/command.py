@@ -300,7 +300,8 @@ def _manifest(chosen: Chosen, engine: Engine) -> dict[str, Any]:
     )
     for key, values in engine.facts.items():
         manifest[key] = {**manifest[key], **values}
-    if chosen.spool is None and is_here(chosen.urls.base):  # an engine with a recorder tells its own
+    # An engine with a recorder tells its own.
+    if chosen.spool is None and is_here(chosen.urls.base):
         manifest["device"] = {**manifest["device"], **device_facts()}
     manifest["workload"] = {
         **manifest["workload"],

@@ -1,5 +1,6 @@
 """A drive's journal becomes the rows of its run: at the end, or after a kill by `--finish`."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from collectors.drive.journal import Found, read_journal
 from collectors.drive.seen import CLIENT_SCHEMA, Seen, client_row, request_row
 from collectors.writer import RunWriter
 from replay.output import new_file
-from replay.parquet import write_frame
-from replay.workload import Workload
+from replay.parquet import read_frame, write_frame
+from replay.workload import Request, Workload
 
 CLIENT = "client.parquet"
 PART_ROWS = 100_000
+_TEXTS = ("request_id", "problem")
+# Problems of requests that no server ever heard of.
+_NOT_CONNECTED = ("client_limit", "refused", "tls", "unreachable")
 _MOST_LATE = 100  # more than one request in this many, and the client was behind
 
 
@@ -58,6 +62,20 @@ def finish_run(writer: RunWriter, workload: Workload) -> Summary:
     return summary
 
 
+def not_connected(run: Path, most_rows: int) -> frozenset[str]:
+    """Ids of requests that found no server, as far as the run's client detail tells; or none."""
+    import polars as pl
+
+    path = run / CLIENT
+    if not os.path.lexists(path):
+        return frozenset()
+    names = client_row(Request("", 0, 1, 1), 0, None)
+    types = {name: "string" if name in _TEXTS else "integer" for name in names}
+    rows, _ = read_frame(path, most_rows, CLIENT_SCHEMA, types, tuple(names))
+    found = rows.filter(pl.col("problem").is_in(_NOT_CONNECTED))["request_id"]
+    return frozenset(found.drop_nulls())
+
+
 def _rows(workload: Workload, found: Found, make: Any) -> Iterator[Any]:
     for place, request in enumerate(workload.requests):
         yield make(request, request.arrival_us, found.seen.get(place))
@@ -81,8 +99,7 @@ def _write_client(path: Path, workload: Workload, found: Found) -> None:
     import polars as pl
 
     rows = list(_rows(workload, found, client_row))
-    texts = ("request_id", "problem")
-    schema = {name: pl.String if name in texts else pl.Int64 for name in rows[0]}
+    schema = {name: pl.String if name in _TEXTS else pl.Int64 for name in rows[0]}
     lag = "" if found.end is None else str(found.end.loop_lag_us)
     metadata = {"schema": CLIENT_SCHEMA, "loop_lag_us": lag}
     with new_file(path, force=True, mode=0o600) as temporary:

@@ -1,29 +1,31 @@
 """A whole spool at once: which runs it holds, and each of them packed to its end.
 
-Everything is read and checked before anything is written. One engine configuration is one run; two
-engines of one number that lived at the same time were two servers, and are two runs.
+Everything is made beside its place (`stage`) before anything is in it: what is refused leaves a run
+as it was, and a new one is whole or not there.
 """
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectors.columns import DIRECTORIES, SCHEMA
+from collectors.drive.store import not_connected
 from collectors.manifest import read_manifest
-from collectors.pack.clock import Clock, zero_ns
-from collectors.pack.driven import clock_behind_us, merge_driven, never_offered
-from collectors.pack.facts import completed, contradictions, facts_of, merged
-from collectors.pack.ids import SeenIds
-from collectors.pack.kept import Place, Window
+from collectors.pack.clock import zero_ns
+from collectors.pack.driven import MARGIN_US, clock_behind_us, merge_driven, spans
+from collectors.pack.facts import completed, contradictions, merged
+from collectors.pack.kept import Window
+from collectors.pack.lives import Life, by_run, read_lives
 from collectors.pack.packer import STATE, Packer, read_state
-from collectors.pack.rows import SessionRows
+from collectors.pack.stage import Stage, added_to, appear, forget, made_beside, made_parents
 from collectors.pack.summary import counts_of, manifest_of
 from collectors.pack.tables import ROWS
-from collectors.spool import Header, Key, Part, list_parts, read_part
-from collectors.writer import RunWriter, configuration_sha256, new_manifest, run_id_of
+from collectors.spool import Key
+from collectors.writer import RunWriter, new_manifest, run_id_of
 from replay.errors import InputError, OutputExists
 from replay.output import new_file
 from replay.parquet import write_frame
@@ -31,26 +33,11 @@ from replay.parquet import write_frame
 if TYPE_CHECKING:
     import polars as pl
 
-MARGIN_US = 1_000_000  # how far apart the clocks of a driver and an engine may be
 _MOST_REQUESTS = 10_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_REQUESTS = "measured_requests"
+_SERVED = ("ok", "aborted", "censored")
 Told = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Life:
-    """One session as a first reading found it; times are microseconds since 1970."""
-
-    key: Key
-    header: Header
-    facts: Mapping[str, Any]
-    start_us: int
-    end_us: int
-
-    @property
-    def configuration(self) -> str:
-        """Hash of the engine's configuration."""
-        return configuration_sha256(self.facts)
 
 
 @dataclass(frozen=True)
@@ -69,73 +56,42 @@ class Packed:
     not_modelled: list[str] | None
 
 
+@dataclass(frozen=True)
+class _Spool:
+    """A spool as it was first read."""
+
+    path: Path
+    lives: list[Life]
+    unread: dict[Key, str]
+
+    def packer(self, writer: RunWriter, lives: list[Life], **options: Any) -> Packer:
+        packer = Packer(writer, self.path, chosen={life.key for life in lives}, **options)
+        packer.unread = dict(self.unread)
+        return packer
+
+
 def pack_spool(spool: Path, out: Path, told: Told = lambda _: None) -> list[Packed]:
     """Pack a spool into new runs OUT, OUT-2, …, or into the run that OUT is.
 
-    `told` hears what is being done. What a killed packing left is gone on with.
+    `told` hears what is being done. What a killed packing left is made anew.
     """
     told(f"{spool}: reading")
-    lives = [life for key, parts in list_parts(spool).items() if (life := _life(key, parts))]
-    if not lives:
-        raise InputError(str(spool), "", "must hold a recorder's spool", "no readable part")
-    groups = _groups(lives)
+    found = _Spool(spool, *read_lives(spool))
+    groups = by_run(found.lives)
     planned = [_planned(group, k) for k, group in enumerate(groups)]
     if out.exists() and _run_id(out) not in {manifest["run_id"] for manifest in planned}:
         told(f"{out}: adding what the engine did")
-        return [_add(spool, out, lives)]
+        return [_add(found, out)]
     paths = [out, *(out.with_name(f"{out.name}-{k}") for k in range(2, len(groups) + 1))]
-    todo = list(zip(paths, groups, planned, strict=True))
-    states = [_packed_already(path, manifest) for path, _, manifest in todo]
-    if all(states):
+    todo = [
+        (path, group, manifest)
+        for path, group, manifest in zip(paths, groups, planned, strict=True)
+        if not _is_there(path, manifest)
+    ]
+    if not todo:
         raise OutputExists(f"{out}: this spool is packed there already; choose another path")
-    found = []
-    for (path, group, manifest), done in zip(todo, states, strict=True):
-        if not done:
-            told(f"{path}: writing")
-            found.append(_make(spool, path, group, manifest))
-    return found
-
-
-def _life(key: Key, parts: list[Part]) -> Life | None:
-    """Read a session from end to end; None if nothing of it is whole."""
-    header, rows, facts = None, None, {}
-    for part in parts:
-        for frame in read_part(part):
-            if frame.header is not None:
-                place = f"{part.path}: line 1"
-                told = facts_of(frame.header, place)
-                if header is None:
-                    header, facts = frame.header, told
-                    clock = Clock(0, header.unix_ns, header.monotonic_ns)
-                    rows = SessionRows(key.engine, clock, Window(), SeenIds(), Place())
-                elif told != facts:
-                    rule = "must describe the engine of its session's first part"
-                    raise InputError(place, "", rule)
-            if rows is not None:
-                rows.take(frame)
-                for table in rows.rows.values():
-                    table.clear()
-    if header is None or rows is None:
-        return None
-    start_us = header.unix_ns // 1000
-    return Life(key, header, facts, start_us, max(rows.known.last_us, start_us))
-
-
-def _groups(lives: list[Life]) -> list[list[Life]]:
-    """Lives by run, runs by their beginning."""
-    groups: list[list[Life]] = []
-    for life in sorted(lives, key=lambda life: life.key):
-        for group in groups:
-            same = group[0].configuration == life.configuration
-            beside = any(
-                one.key.engine == life.key.engine and one.end_us > life.start_us for one in group
-            )
-            if same and not beside:
-                group.append(life)
-                break
-        else:
-            groups.append([life])
-    return groups
+    with made_parents(out):
+        return _make(found, todo, told)
 
 
 def _planned(group: list[Life], number: int) -> dict[str, Any]:
@@ -154,66 +110,83 @@ def _run_id(path: Path) -> str:
     return run_id
 
 
-def _packed_already(path: Path, manifest: Mapping[str, Any]) -> bool:
+def _is_there(path: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether a run to be made is there; another one in its place is refused."""
     if not path.exists():
         return False
     if _run_id(path) != manifest["run_id"]:
         raise OutputExists(f"{path}: is another run; choose another path")
-    state = path / STATE
-    return state.exists() and bool(read_state(state).get("done"))
+    return True
 
 
-def _make(spool: Path, path: Path, group: list[Life], manifest: dict[str, Any]) -> Packed:
-    chosen = {life.key for life in group}
-    resumed = path.exists()
-    with RunWriter.resume(path) if resumed else RunWriter.create(path, manifest) as writer:
-        packer = Packer(writer, spool, chosen=chosen)
-        packer.pack(final=True)
-        return _finish(packer, None)
+def _make(
+    spool: _Spool, todo: list[tuple[Path, list[Life], dict[str, Any]]], told: Told
+) -> list[Packed]:
+    """Make all new runs, then let them appear."""
+    packed = []
+    try:
+        for path, group, manifest in todo:
+            told(f"{path}: writing")
+            with made_beside(path, manifest) as writer:
+                packer = spool.packer(writer, group)
+                packer.pack(final=True)
+                packed.append(_finish(packer, path, None))
+        for path, _, _ in todo:
+            appear(path)
+    finally:
+        for path, _, _ in todo:
+            forget(path)
+    return packed
 
 
-def _add(spool: Path, path: Path, lives: list[Life]) -> Packed:
+def _add(spool: _Spool, path: Path) -> Packed:
     """Give a run that has no engine's tables those of the sessions that were its own."""
-    with RunWriter.resume(path) as writer:
-        manifest = writer.manifest
-        driven = manifest["kind"] == "driven"
-        tables = [t for t in ROWS if not driven or t != "measured_requests"]
-        state = path / STATE
-        if state.exists() and read_state(state).get("done"):
-            raise OutputExists(f"{path}: a spool is packed there already")
-        if not state.exists() and any(writer.next_part(table) for table in tables):
-            raise OutputExists(f"{path}: has what an engine did already; choose another run")
-        own = _own(spool, path, manifest, lives)
-        chosen = {life.key for life in own}
+    with added_to(path, _check_free) as stage:
+        manifest = stage.manifest
+        own = _own(spool, path, manifest)
         window = Window(end_us=manifest["drain_end_us"])
-        if not driven:
-            packer = Packer(writer, spool, chosen=chosen, window=window)
-            packer.pack(final=True)
-            return _finish(packer, None)
-        return _add_to_driven(writer, spool, chosen, window)
+        if manifest["kind"] == "driven":
+            return _add_to_driven(spool, stage, own, window)
+        packer = spool.packer(stage, own, window=window, before=path)
+        packer.pack(final=True)
+        return _finish(packer, path, None)
 
 
-def _own(spool: Path, path: Path, manifest: Mapping[str, Any], lives: list[Life]) -> list[Life]:
+def _check_free(run: RunWriter) -> None:
+    """Refuse a run that has, or cannot get, what an engine did."""
+    driven = run.manifest["kind"] == "driven"
+    state = run.path / STATE
+    if state.exists() and read_state(state).get("done"):
+        raise OutputExists(f"{run.path}: a spool is packed there already")
+    if driven and not run.next_part(_REQUESTS):
+        rule = "must have the driver's rows: preempt collect drive --finish RUN writes them"
+        raise InputError(str(run.path), "requests", rule, "none")
+    tables = [t for t in ROWS if not driven or t != _REQUESTS]
+    if not state.exists() and any(run.next_part(table) for table in tables):
+        raise OutputExists(f"{run.path}: has what an engine did already; choose another run")
+
+
+def _own(spool: _Spool, path: Path, manifest: Mapping[str, Any]) -> list[Life]:
     """Sessions of the run: alive while it was, and of its engine."""
     place, zero_us = str(path / "manifest.json"), zero_ns(manifest, path) // 1000
     end = manifest["drain_end_us"]
     alive = [
         life
-        for life in lives
+        for life in spool.lives
         if life.end_us >= zero_us and (end is None or life.start_us <= zero_us + end)
     ]
     if not alive:
-        raise InputError(str(spool), "", "must hold a session from the time of the run", "none")
+        rule = "must hold a session from the time of the run"
+        raise InputError(str(spool.path), "", rule, "none")
     own = [life for life in alive if not contradictions(manifest, life.facts)]
     if not own:
         completed(manifest, alive[0].facts, place)
-    groups = _groups(own)
+    groups = by_run(own)
     if begun := _begun(path):  # a live collector took these: it is they that are gone on with
         groups = [[life for group in groups if begun & {o.key for o in group} for life in group]]
     if len(groups) > 1:
         rule = "must hold the sessions of one engine configuration, one server, in the run's time"
-        raise InputError(str(spool), "", rule, f"{len(groups)}")
+        raise InputError(str(spool.path), "", rule, f"{len(groups)}")
     return groups[0]
 
 
@@ -227,78 +200,91 @@ def _begun(path: Path) -> set[Key]:
         raise InputError(str(state), "", "must be as its packer left it") from exc
 
 
-def _add_to_driven(writer: RunWriter, spool: Path, chosen: set[Key], window: Window) -> Packed:
+def _add_to_driven(spool: _Spool, stage: Stage, own: list[Life], window: Window) -> Packed:
     """Complete the driver's rows, and add the engine's events and steps."""
-    import polars as pl
-
-    from collectors.parts import read_table
-
-    run_id = writer.manifest["run_id"]
-    driver = read_table(writer.path, "measured_requests", run_id, _MOST_REQUESTS).frame
-    offered = frozenset(driver["request_id"])
-    wide = Window(window.end_us, offered, MARGIN_US, MARGIN_US)  # moved: no row may be before 0
-    engine = _engine_rows(writer.manifest, spool, chosen, wide)
-    early = [(pl.col(name) - MARGIN_US) for name in ("arrival_us", "engine_arrival_us")]
-    engine = engine.with_columns(*early)
-    behind_us = clock_behind_us(driver, engine)
-    moved = Window(window.end_us, offered, MARGIN_US, behind_us)
-    packer = Packer(
-        writer, spool, chosen=chosen, window=moved, tables=("measured_events", "measured_steps")
-    )
+    path = stage.run.path
+    driver = _requests(path, stage.manifest["run_id"])
+    end = window.end_us
+    last = 2**53 if end is None else end  # nobody knows when it ended
+    offered = spans(driver, last, not_connected(path, _MOST_REQUESTS))
+    window = Window(end, offered)
+    behind_us = clock_behind_us(driver, _engine_rows(spool, stage, own, window))
+    packer = spool.packer(stage, own, window=replace(window, shift_us=behind_us))
     packer.pack(final=True)
-    engine = engine.with_columns(engine["engine_arrival_us"] + behind_us)
-    _replace_requests(writer.path, merge_driven(driver, engine))
+    first = stage.run.next_part(_REQUESTS)
+    engine = _requests(stage.path, stage.manifest["run_id"], first)
+    rows = merge_driven(driver, engine)
+    _complete_requests(stage, rows)
+    packer.written[_REQUESTS] = 0  # the driver's have all that the engine's had
+    lacking = rows.filter(rows["engine"].is_null() & rows["status"].is_in(_SERVED)).height
+    strangers = engine.height - rows["engine"].count()
     notes = []
     if behind_us:
         notes.append(
             f"the engine's clock was at least {behind_us} us behind the driver's;"
             " the engine's times are moved by that"
         )
-    return _finish(packer, never_offered(driver, engine), notes)
+    return _finish(packer, path, strangers, lacking, notes)
 
 
-def _engine_rows(
-    manifest: dict[str, Any], spool: Path, chosen: set[Key], window: Window
-) -> "pl.DataFrame":
-    """Request rows as the engine has them, by way of a run that nobody keeps."""
+def _requests(path: Path, run_id: str, first: int = 0) -> "pl.DataFrame":
     from collectors.parts import read_table
 
-    with tempfile.TemporaryDirectory(prefix="preempt-pack-") as folder:
-        path = Path(folder) / "run"
-        with RunWriter.create(path, manifest) as writer:
-            Packer(writer, spool, chosen=chosen, window=window, tables=("measured_requests",)).pack(
-                final=True
-            )
-        return read_table(path, "measured_requests", manifest["run_id"], _MOST_REQUESTS).frame
+    return read_table(path, _REQUESTS, run_id, _MOST_REQUESTS, first).frame
 
 
-def _replace_requests(path: Path, rows: "pl.DataFrame") -> None:
-    """Put completed rows in the place of the driver's, part by part: each is whole at any time."""
+def _engine_rows(spool: _Spool, stage: Stage, own: list[Life], window: Window) -> "pl.DataFrame":
+    """Request rows by the engine's own clock, by way of a run that nobody keeps."""
     import polars as pl
 
+    moved = replace(window, shift_us=MARGIN_US)  # no row may be before 0
+    with tempfile.TemporaryDirectory(dir=stage.path) as folder:
+        path = Path(folder) / "run"
+        with RunWriter.create(path, stage.manifest) as writer:
+            spool.packer(writer, own, window=moved, tables=(_REQUESTS,)).pack(final=True)
+        rows = _requests(path, stage.manifest["run_id"])
+    times = ("arrival_us", "engine_arrival_us")
+    return rows.with_columns(pl.col(name) - MARGIN_US for name in times)
+
+
+def _complete_requests(stage: Stage, rows: "pl.DataFrame") -> None:
+    """Put completed rows under the names of the driver's parts, in the place of the engine's."""
+    import polars as pl
+
+    folder = DIRECTORIES[_REQUESTS]
+    shutil.rmtree(stage.path / folder, ignore_errors=True)
+    (stage.path / folder).mkdir(mode=0o700)
     start = 0
-    for part in sorted((path / DIRECTORIES["measured_requests"]).glob("part-*.parquet")):
+    for part in sorted((stage.run.path / folder).glob("part-*.parquet")):
         height = pl.read_parquet(part, columns=["request_id"]).height
-        with new_file(part, force=True, mode=0o600) as temporary:
+        with new_file(stage.path / folder / part.name, force=False, mode=0o600) as temporary:
             write_frame(rows.slice(start, height), temporary, {"schema": SCHEMA})
         start += height
 
 
-def _finish(packer: Packer, strangers: int | None, notes: list[str] | None = None) -> Packed:
-    manifest = manifest_of(packer)
-    said = [*notes] if notes else []
+def _finish(
+    packer: Packer,
+    path: Path,
+    strangers: int | None,
+    lacking: int = 0,
+    notes: list[str] | None = None,
+) -> Packed:
+    """Write manifest and state of a run that will be at `path`."""
+    manifest = manifest_of(packer, path)
+    said, inexact = [*notes] if notes else [], []
     if strangers:
         said.append(f"{strangers} requests reached the engine that the driver never offered")
-        manifest["not_modelled"] = merged(
-            manifest["not_modelled"],
-            [f"{strangers} requests of somebody else were served meanwhile"],
-        )
+        inexact.append(f"{strangers} requests of somebody else were served meanwhile")
+    if lacking:
+        inexact.append(f"{lacking} requests were sent that no recorded engine knows")
+    if inexact:
+        manifest["not_modelled"] = merged(manifest["not_modelled"], inexact)
     manifest["recorder"]["notes"] += said
     packer.writer.write_manifest(manifest)
     packer.finish()
     sessions = list(packer.sessions.values())
     return Packed(
-        path=packer.writer.path,
+        path=path,
         run_id=manifest["run_id"],
         engines=manifest["recorder"]["engines"],
         sessions=len(sessions),

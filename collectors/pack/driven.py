@@ -1,10 +1,18 @@
-"""A driven run's rows: what the client saw of each offered request, and what the engine did."""
+"""A driven run's rows: what the client saw of each offered request, and what the engine did.
 
+An id alone does not say that both are one: after a restart, or beside this drive, somebody may send
+the same ids. A request is the driver's if it arrived while the driver's was on its way.
+"""
+
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
+MARGIN_US = 1_000_000  # how far apart the clocks of a driver and an engine may be
+_NEVER = (1, 0)
+_NOT_SENT = frozenset({"unsent", "rejected"})
 # Only the engine knows these.
 OF_THE_ENGINE = (
     "engine",
@@ -45,17 +53,48 @@ def merge_driven(rows_of_driver: "pl.DataFrame", rows_of_engine: "pl.DataFrame")
     ).select(rows_of_driver.columns)
 
 
-def never_offered(rows_of_driver: "pl.DataFrame", rows_of_engine: "pl.DataFrame") -> int:
-    """How many requests reached the engine that the driver did not offer."""
-    return rows_of_engine.join(rows_of_driver, on="request_id", how="anti").height
+def spans(
+    rows_of_driver: "pl.DataFrame", drain_end_us: int, not_connected: Collection[str]
+) -> dict[str, tuple[int, int]]:
+    """First and last moment at which the engine's clock can say that an offered request arrived.
+
+    From the send to the end of the answer, or of the drive where there was none; wider by
+    `MARGIN_US`. What was not sent, or found no server (`not_connected`), arrived nowhere.
+    """
+    rows = rows_of_driver.select("request_id", "status", "arrival_us", "e2e_us")
+    found = {}
+    for one, status, sent, took in rows.iter_rows():
+        end = drain_end_us if took is None else sent + took
+        away = status in _NOT_SENT or one in not_connected
+        found[one] = _NEVER if away else (sent - MARGIN_US, end + MARGIN_US)
+    return found
 
 
 def clock_behind_us(rows_of_driver: "pl.DataFrame", rows_of_engine: "pl.DataFrame") -> int:
-    """By how much at least the engine's clock is behind the driver's: nothing arrives unsent."""
+    """By how much at least the engine's clock is behind the driver's, 0 to `MARGIN_US`.
+
+    Nothing arrives before it was sent or is answered after its answer came, so every pair of rows
+    allows some shifts. Of those that the most pairs allow it is the smallest: rows of strangers
+    that came under the same ids are outvoted.
+    """
     import polars as pl
 
-    both = rows_of_driver.select("request_id", sent="arrival_us").join(
-        rows_of_engine.select("request_id", "engine_arrival_us"), on="request_id"
+    times = ("arrival_us", "e2e_us")
+    both = rows_of_driver.select("request_id", *times).join(
+        rows_of_engine.select("request_id", "engine_arrival_us", took="e2e_us"), on="request_id"
     )
-    behind = both.select((pl.col("sent") - pl.col("engine_arrival_us")).max()).item()
-    return max(behind or 0, 0)
+    least = pl.col("arrival_us") - pl.col("engine_arrival_us")
+    allowed = both.select(
+        least=least.clip(0), most=(least + pl.col("e2e_us") - pl.col("took")).fill_null(MARGIN_US)
+    ).filter(pl.col("least") <= pl.col("most"), pl.col("least") <= MARGIN_US)
+    edges = pl.concat(
+        [
+            allowed.select(at="least", more=pl.lit(1)),
+            allowed.select(at=pl.col("most") + 1, more=pl.lit(-1)),
+        ]
+    )
+    votes = edges.group_by("at").agg(pl.col("more").sum()).sort("at")
+    if votes.is_empty():
+        return 0
+    best = votes["more"].cum_sum().arg_max() or 0
+    return int(votes["at"][best])

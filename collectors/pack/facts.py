@@ -1,7 +1,7 @@
-"""What a session's header tells about the engine, in a run's manifest: completed, never overruled.
+"""What a session's header tells about the engine, in a run's manifest, which it completes.
 
 A manifest that knows something else (another version, other blocks) is another engine's: that is an
-`InputError`. What only words can differ in, such as a device's name, is kept as it was.
+`InputError`. The device alone is overruled: a manifest may hold the collector's host's.
 """
 
 import copy
@@ -70,7 +70,7 @@ def completed(manifest: Mapping[str, Any], facts: Mapping[str, Any], place: str)
     whole = copy.deepcopy(dict(manifest))
     for section in SECTIONS:
         for name, value in facts[section].items():
-            if whole[section].get(name) is None:
+            if whole[section].get(name) is None or (section == "device" and value is not None):
                 whole[section][name] = value
     whole["configuration_sha256"] = configuration_sha256(whole)
     return whole

@@ -51,14 +51,15 @@ class SeenIds:
                 self._slots[self._slot(value)] = value
 
 
-def row_id(found: str, mark: str, seen: SeenIds) -> str:
+def row_id(found: str, mark: str, seen: SeenIds, *, free: bool = True) -> str:
     """Id for a request's rows: its own, or marked with `mark` where that is taken or no id at all.
 
-    `mark` is the request's alone within its engine, so the same records give the same ids.
+    `mark` is the request's alone within its engine, so the same records give the same ids. An id
+    that is not `free` is kept for another request.
     """
     if not found or len(found) > MAX_ID_CODE_POINTS or _ODD.search(found):
         found = ""
-    if found and seen.add(found):
+    if found and free and seen.add(found):
         return found
     end = f"~{mark}"
     one = (found or "unnamed")[: MAX_ID_CODE_POINTS - len(end)] + end

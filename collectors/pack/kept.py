@@ -1,7 +1,7 @@
 """What is kept of a session between its records: plain data that a state file can hold."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -9,19 +9,25 @@ from dataclasses import dataclass, field
 class Window:
     """Which requests belong to the run: those that arrive from 0 to `end_us` (None: no end).
 
-    What was offered is taken even `margin_us` outside, and everything is moved by `shift_us`: the
-    clocks of two hosts differ.
+    In a driven run an offered id belongs to the first request that arrives within the first and
+    last microsecond that `offered` has for it, by the engine's clock; others of that id are
+    strangers. Everything is moved by `shift_us`: the clocks of two hosts differ.
     """
 
     end_us: int | None = None
-    offered: Collection[str] = ()
-    margin_us: int = 0
+    offered: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     shift_us: int = 0
+
+    def owns(self, at_us: int, request_id: str) -> bool | None:
+        """Whether an offered id that arrived then can be the offered one; None: not offered."""
+        times = self.offered.get(request_id)
+        return None if times is None else times[0] <= at_us <= times[1]
 
     def holds(self, at_us: int, request_id: str) -> bool:
         """Whether a request that arrived then is the run's."""
-        more = self.margin_us if request_id in self.offered else 0
-        return -more <= at_us and (self.end_us is None or at_us <= self.end_us + more)
+        if self.owns(at_us, request_id):
+            return True
+        return at_us + self.shift_us >= 0 and (self.end_us is None or at_us <= self.end_us)
 
     def moved(self, at_us: int) -> int:
         """Time in the run's rows."""
@@ -67,6 +73,8 @@ class Known:
     last_us: int = -1
     dropped: int = 0
     ended: bool = False
+    first_preempt_us: int | None = None  # in the run's rows
+    last_preempt_us: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
 

@@ -5,11 +5,13 @@ it is going to go, then the parts, then the state behind them. Whoever finds a c
 reads the same frames again, makes the same rows, and writes only the parts that are not there yet:
 parts appear whole, and nothing that a reader may have seen is taken back. A part of the spool may
 be deleted once a commit is behind it.
+
+A part that is damaged ends its session at the last good frame before it. Other sessions go on, and
+nothing damaged is ever deleted.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from collectors.pack.facts import contradictions, facts_of
 from collectors.pack.ids import SeenIds
 from collectors.pack.kept import Place, Window
 from collectors.pack.rows import MOST_ENGINES, MOST_SESSIONS, SessionRows
+from collectors.pack.session import Session, is_passing
 from collectors.pack.tables import ROWS, rows_frame
 from collectors.pack.turns import over_before, replaced
-from collectors.spool import Header, Key, Part, list_parts, read_header, read_part
+from collectors.spool import Header, Key, Part, list_parts, list_spool, read_header, said
 from collectors.writer import RunWriter
 from replay.errors import InputError
 from replay.output import new_file
@@ -31,28 +34,14 @@ STATE = ".pack-state.json"
 MOST_ROWS = 30_000  # rows that wait in memory; a commit makes them one part of each table
 _SCHEMA = "preemption-pack/1"
 _MOST_STATE_BYTES = 2**30
-_OUTSIDE = ("steps_outside", "requests_before", "requests_after")
-
-
-@dataclass
-class Session:
-    """One engine process on its way into the run; read up to byte `offset` of part `part`."""
-
-    key: Key
-    header: Header
-    rows: SessionRows
-    part: int = -1
-    offset: int = 0
-    closed: bool = False
-    lost_parts: int = 0
-    left_out: list[int] = field(default_factory=list)  # parts that hold more than the run does
 
 
 class Packer:
     """Turns the sessions of one engine configuration into parts of one run.
 
     `chosen` names the sessions to pack; None takes those whose headers the run's manifest does not
-    contradict. `tables` are those written: a driven run has request rows of its own.
+    contradict. `tables` are those written. `before` is where the run's earlier parts lie, if that
+    is not where new ones are written.
     """
 
     def __init__(
@@ -64,15 +53,19 @@ class Packer:
         chosen: Collection[Key] | None = None,
         tables: Collection[str] = tuple(ROWS),
         most_rows: int = MOST_ROWS,
+        before: Path | None = None,
     ) -> None:
         self.writer, self.directory, self.tables = writer, directory, tuple(tables)
         self.sessions: dict[Key, Session] = {}
         self.headerless: set[Key] = set()
+        self.unread: dict[Key, str] = {}  # what could not be read, now or ever, and why
+        self.strangers: list[str] = []  # names in the spool that are no part's
         self.waiting: set[Key] = set()  # behind one of their engine that may go on
         self.gone_on: set[Key] = set()  # that wrote more after they were taken to be over
         self.written: dict[str, int] = dict.fromkeys(ROWS, 0)  # rows, over all sittings
         self.done = False
         self._window, self._chosen, self._most_rows = window or Window(), chosen, most_rows
+        self._before = before or writer.path
         self._zero_ns = zero_ns(writer.manifest, writer.path)
         self._seen: dict[int, SeenIds] = {}
         self._others: set[Key] = set()
@@ -102,21 +95,25 @@ class Packer:
         numbers follow those of the first.
         """
         # Listed first: what another part or a session in its place follows is complete from here.
-        listed = list_parts(self.directory)
+        listed, self.strangers = list_spool(self.directory)
         silent = replaced(listed)
         self.waiting.clear()
+        self.unread = {key: why for key, why in self.unread.items() if key in listed}
         for key in self._in_turn(listed):
             session = self.sessions.get(key) or self._open(key, listed[key])
             if session is None:
                 continue
             if session.closed:
-                if any(part.number > session.part for part in listed.get(key, [])):
+                wrote = any(part.number > session.part for part in listed.get(key, []))
+                if wrote and session.damage is None:
                     self.gone_on.add(key)
                 continue
-            if not self._read(session, listed.get(key, []), None):
+            # What is silent and cannot be read now would keep a later one waiting.
+            last = final or key in silent
+            if not self._read_on(session, listed.get(key, []), final=last):
                 return True
-            if session.rows.known.ended or key in silent or final:
-                self._close(session)
+            if session.rows.known.ended or session.damage or last:
+                session.close()
         return False
 
     def commit(self) -> list[Path]:
@@ -167,27 +164,38 @@ class Packer:
         return sorted(wanted | self.sessions.keys(), key=lambda key: (key.engine, key))
 
     def _open(self, key: Key, parts: list[Part]) -> Session | None:
-        header = next((h for h in map(read_header, parts) if h is not None), None)
-        if header is None:
+        self.unread.pop(key, None)
+        for part in parts:
+            try:
+                header = read_header(part)
+                # A header that breaks a rule is no header.
+                mine = header is None or self._chosen is not None or self._agrees(header, part)
+            except (InputError, OSError) as exc:
+                self.unread[key] = said(part, exc)
+                return None
+            if header is not None:
+                break
+        else:
             self.headerless.add(key)
             return None
         self.headerless.discard(key)
-        if self._chosen is None and not self._agrees(header, str(parts[0].path)):
+        if not mine:
             self._others.add(key)
             return None
         if any(s.key.engine == key.engine and not s.closed for s in self.sessions.values()):
             self.waiting.add(key)
             return None
-        return self._begin(key, header)
+        return self._begin(key, header, part)
 
-    def _agrees(self, header: Header, place: str) -> bool:
+    def _agrees(self, header: Header, part: Part) -> bool:
+        place = f"{part.path}: line 1"
         facts = facts_of(header, place)
         first = next(iter(self.sessions.values()), None)
         if first is not None and facts != facts_of(first.header, place):
             return False
         return not contradictions(self.writer.manifest, facts)
 
-    def _begin(self, key: Key, header: Header) -> Session:
+    def _begin(self, key: Key, header: Header, part: Part) -> Session | None:
         before = [s for s in self.sessions.values() if s.key.engine == key.engine]
         place = Place()
         if before:
@@ -198,8 +206,9 @@ class Packer:
                 last.place.step + last.known.next_step,
             )
         if key.engine >= MOST_ENGINES or place.session >= MOST_SESSIONS:
-            rule = f"must hold at most {MOST_ENGINES} engines, and {MOST_SESSIONS} sessions of each"
-            raise InputError(str(self.directory), "", rule, "more")
+            rule = f"a run has at most {MOST_ENGINES} engines, and {MOST_SESSIONS} sessions of each"
+            self.unread[key] = f"{part.path.name}: {rule}"
+            return None
         clock = Clock(self._zero_ns, header.unix_ns, header.monotonic_ns)
         self.sessions[key] = Session(key, header, self._rows(key.engine, clock, place))
         return self.sessions[key]
@@ -208,43 +217,26 @@ class Packer:
         seen = self._seen.setdefault(engine, SeenIds())
         return SessionRows(engine, clock, self._window, seen, place)
 
-    def _read(self, session: Session, parts: list[Part], end: tuple[int, int] | None) -> bool:
-        """Read a session on, to `end` if given; False if enough rows wait before that."""
-        if end == (session.part, session.offset):
-            return True
+    def _read_on(self, session: Session, parts: list[Part], *, final: bool) -> bool:
+        """Read what is new of a session; False if enough rows wait before its end.
+
+        What cannot be read now is tried again, unless it is `final`; what is damaged never is.
+        """
+        self.unread.pop(session.key, None)
         for part in parts:
-            if part.number < session.part:
-                continue
-            start = session.offset if part.number == session.part else 0
-            for frame in read_part(part, start):
-                if frame.header is not None:
-                    self._enter(session, part, frame.header, {p.number for p in parts})
-                known = session.rows.known
-                outside = sum(known.counts[name] for name in _OUTSIDE)
-                session.rows.take(frame)
-                session.offset = frame.end
-                if sum(known.counts[name] for name in _OUTSIDE) > outside:
-                    session.left_out = sorted({*session.left_out, part.number})
-                if end == (part.number, frame.end):
-                    return True
-                if end is None and sum(self._waiting()) >= self._most_rows:
+            try:
+                if not session.read(part, parts, self._is_full):
                     return False
-        if end is not None:  # somebody deleted what was not packed
-            session.lost_parts += 1
+            except (InputError, OSError) as exc:
+                if is_passing(exc) and not final:
+                    self.unread[session.key] = said(part, exc)
+                else:
+                    session.spoil(part, exc)
+                break
         return True
 
-    def _enter(self, session: Session, part: Part, header: Header, listed: Collection[int]) -> None:
-        place = f"{part.path}: line 1"
-        if facts_of(header, place) != facts_of(session.header, place):
-            raise InputError(place, "", "must describe the engine of its session's first part")
-        between = range(session.part + 1, part.number)
-        session.lost_parts += len(between) - sum(number in between for number in listed)
-        session.part, session.offset = part.number, 0
-        session.header = header  # a later one has seen more of what requests use
-
-    def _close(self, session: Session) -> None:
-        session.rows.censor()
-        session.closed = True
+    def _is_full(self) -> bool:
+        return sum(self._waiting()) >= self._most_rows
 
     def _waiting(self) -> Iterator[int]:
         for session in self.sessions.values():
@@ -277,7 +269,7 @@ class Packer:
                     yield part.path
 
     def _positions(self) -> list[list[Any]]:
-        return [[*s.key, s.part, s.offset, s.closed] for s in self.sessions.values()]
+        return [[*s.key, *s.position] for s in self.sessions.values()]
 
     def _state(self) -> dict[str, Any]:
         sessions = [
@@ -286,7 +278,7 @@ class Packer:
                 "header": [s.header.part, s.header.unix_ns, s.header.monotonic_ns],
                 "facts": dict(s.header.facts),
                 "rows": s.rows.state(),
-                "read": [s.part, s.offset, s.closed, s.lost_parts, s.left_out],
+                "read": [s.part, s.offset, s.closed, s.lost_parts, s.left_out, s.damage],
             }
             for s in self.sessions.values()
         ]
@@ -329,16 +321,17 @@ class Packer:
     def _redo(self, until: list[list[Any]], parts: Mapping[str, int]) -> None:
         """Go as far as the killed commit was to go, and write what of it is missing."""
         listed = list_parts(self.directory)
-        for *name, part, offset, closed in sorted(until, key=lambda row: (row[1], row)):
+        for *name, part, offset, closed, left_out, damage in sorted(until, key=_by_engine):
             key = Key(*name)
             session = self.sessions.get(key)
             if session is None and key in listed:
                 session = self._open(key, listed[key])
             if session is None or session.closed:
                 continue
-            self._read(session, listed.get(key, []), (part, offset))
+            session.read_until(listed.get(key, []), (part, offset))
+            session.left_out, session.damage = left_out, damage
             if closed:
-                self._close(session)
+                session.close()
         self._write(parts)
         self._saved = self._state()
         self._save(self._saved, None)
@@ -349,13 +342,18 @@ class Packer:
 
         # A driven run's request rows name what was offered, not what came to the engine.
         table = ("measured_events", "measured_requests")["measured_requests" in self.tables]
-        folder = self.writer.path / DIRECTORIES[table]
+        folder = self._before / DIRECTORIES[table]
         for number in range(parts[table]):
             path = folder / f"part-{number:05d}.parquet"
             if path.exists():  # retention deletes the oldest
                 frame = pl.read_parquet(path, columns=["engine", "request_id"])
                 for engine, one in frame.iter_rows():
                     self._seen.setdefault(engine, SeenIds()).add(one)
+
+
+def _by_engine(row: list[Any]) -> tuple[Any, ...]:
+    unix_ns, engine, pid, *_ = row
+    return engine, unix_ns, pid
 
 
 def read_state(place: Path) -> dict[str, Any]:

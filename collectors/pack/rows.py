@@ -68,13 +68,13 @@ class SessionRows:
         self.in_order = policy == "fcfs"
 
     def take(self, frame: Frame) -> None:
-        """Take the records of one frame."""
+        """Take the records of one frame: all of them, or none where one breaks a rule."""
+        self._check(frame)
         if frame.header is not None:
             self.describe(frame.header)
         self.known.counts.update(frame.unknown)
-        place = f"{frame.part.path}: frame before byte {frame.end}"
         for record in frame.records:
-            self._take(record, place)
+            self._take(record)
 
     def censor(self) -> None:
         """The session is over: what has not ended was cut off."""
@@ -84,6 +84,7 @@ class SessionRows:
                 self._begin(n, one, max(self.known.last_us, 0))
             if one.kept:
                 self.known.counts["censored"] += 1
+                self.known.counts["cut_victims"] += one.num_preemptions > 0
                 self._row(one, Ending("censored", num_preemptions=one.num_preemptions))
             elif (one.arrival_us or 0) < 0 <= self.known.last_us:
                 self.known.counts["in_flight_at_start"] += 1
@@ -114,12 +115,33 @@ class SessionRows:
             if one.request_id is not None:
                 self._seen.add(one.request_id)
 
-    def _take(self, record: Record, place: str) -> None:
+    def _check(self, frame: Frame) -> None:
+        place = f"{frame.part.path}: frame before byte {frame.end}"
+        block = self.block_tokens if frame.header is None else prefix_block_tokens(frame.header)
+        seq, step = self.known.seen_seq, self.known.seen_step
+        began, ended = set[int](), set[int]()
+        for record in frame.records:
+            match record:
+                case Step():
+                    step = _risen(record.step, step, self.place.step, place, "S.step")
+                case Request():
+                    if record.n in began or (record.n in self.open and record.n not in ended):
+                        raise InputError(place, "R.n", "must be a new number", str(record.n))
+                    began.add(record.n)
+                    _check_prefix(record, block, place)
+                case Arrive() | Admit() | Preempt() | Resume() | Finish():
+                    seq = _risen(record.seq, seq, self.place.seq, place, "seq")
+                    _risen(record.step, -1, self.place.step, place, "step")
+                    if type(record) is Finish:
+                        began.discard(record.n)
+                        ended.add(record.n)
+
+    def _take(self, record: Record) -> None:
         match record:
             case Step():
-                self._step(record, place)
+                self._step(record)
             case Request():
-                self._request(record, place)
+                self._request(record)
             case Clocks():
                 self.clock.pair(*record)
                 self._mark(record.monotonic_ns)
@@ -129,7 +151,7 @@ class SessionRows:
                 self._mark(record.t_ns)
                 self.known.ended = True
             case _:
-                self._event(record, place)
+                self._event(record)
 
     def _dropped(self, record: Dropped) -> None:
         known = self.known
@@ -138,8 +160,7 @@ class SessionRows:
             known.counts[name] = max(known.counts[name], getattr(record, name))
         known.counts["gave_up"] |= record.off is not None
 
-    def _step(self, record: Step, place: str) -> None:
-        _rises(record.step, self.known.seen_step, place, "S.step")
+    def _step(self, record: Step) -> None:
         self.known.seen_step = record.step
         self.known.next_step = max(self.known.next_step, record.step + 1)
         at = self._mark(record.t_ns)
@@ -150,18 +171,12 @@ class SessionRows:
         numbers = (self.engine, record.step + self.place.step, self.window.moved(at))
         self.rows["measured_steps"].append((*numbers, *record[2:]))
 
-    def _request(self, record: Request, place: str) -> None:
-        if record.n in self.open:
-            raise InputError(place, "R.n", "must be a new number", str(record.n))
+    def _request(self, record: Request) -> None:
         ids, seen = record.prefix_ids or [], 0
         if ids:
             known = self.known.next_prefix_id
             seen = next((k for k, v in enumerate(ids) if v >= known), len(ids))
             self.known.next_prefix_id = max(known, *(v + 1 for v in ids))
-            most = -(-record.prompt_tokens // self.block_tokens) if self.block_tokens else 0
-            if len(ids) > most:
-                rule = f"must have at most {most} entries, one for each block of the prompt"
-                raise InputError(place, "R.prefix_ids", rule, str(len(ids)))
         for name in record.features or ():
             self.known.counts[f"feature:{name if name in FEATURES else 'other'}"] += 1
         arrival = record.arrival_unix_ns
@@ -179,8 +194,7 @@ class SessionRows:
         """Other engines, and other lives of this one, count from 0 too: no id of theirs is ours."""
         return (self.place.session * MOST_ENGINES + self.engine) * MOST_PREFIX_IDS
 
-    def _event(self, record: Arrive | Admit | Preempt | Resume | Finish, place: str) -> None:
-        _rises(record.seq, self.known.seen_seq, place, "seq")
+    def _event(self, record: Arrive | Admit | Preempt | Resume | Finish) -> None:
         self.known.seen_seq = record.seq
         self.known.next_step = max(self.known.next_step, record.step)
         at, one = self._mark(record.t_ns), self.open.get(record.n)
@@ -208,11 +222,13 @@ class SessionRows:
         if one.kept:
             session = self.place.session
             mark = f"{session}.{n}" if session else str(n)
-            one.request_id = row_id(one.client_id, mark, self._seen)
+            free = self.window.owns(early, one.client_id) is not False
+            one.request_id = row_id(one.client_id, mark, self._seen, free=free)
             self.known.counts["renamed"] += one.request_id != one.client_id
             self._kept_open += 1
         else:
-            self.known.counts["requests_before" if early < 0 else "requests_after"] += 1
+            before = early + self.window.shift_us < 0
+            self.known.counts["requests_before" if before else "requests_after"] += 1
 
     def _noted(
         self, record: Arrive | Admit | Preempt | Resume | Finish, one: Open, at: int
@@ -231,9 +247,17 @@ class SessionRows:
                 return "resume", _NO_DETAIL
             case Preempt():
                 one.num_preemptions += 1
-                self.known.counts["preemptions"] += bool(one.kept)
+                if one.kept:
+                    self._preempted(self.window.moved(at))
                 return "preempt", tuple(record[4:])
         return "finish", (None, None, record.generated, *[None] * 4, record.num_preemptions)
+
+    def _preempted(self, at: int) -> None:
+        known = self.known
+        known.counts["preemptions"] += 1
+        if known.first_preempt_us is None:
+            known.first_preempt_us = at
+        known.last_preempt_us = max(at, known.last_preempt_us or 0)
 
     def _finish(self, record: Finish, one: Open) -> None:
         if not one.kept:
@@ -244,6 +268,7 @@ class SessionRows:
         waited = (record.queue_ns, record.requeue_ns)
         queue, requeue = (None if ns is None else ns // 1000 for ns in waited)
         self.known.counts["cut_short"] += record.status != "ok"
+        self.known.counts["cut_victims"] += record.status != "ok" and one.num_preemptions > 0
         told = (record.status, record.finish_reason, record.generated, record.num_preemptions)
         self._row(one, Ending(*told, first, last, queue, requeue))
 
@@ -303,6 +328,17 @@ def prefix_block_tokens(header: Header) -> int | None:
     return None
 
 
-def _rises(found: int, last: int, place: str, name: str) -> None:
+def _check_prefix(record: Request, block_tokens: int | None, place: str) -> None:
+    ids = len(record.prefix_ids or ())
+    if ids and ids > (most := -(-record.prompt_tokens // block_tokens) if block_tokens else 0):
+        rule = f"must have at most {most} entries, one for each block of the prompt"
+        raise InputError(place, "R.prefix_ids", rule, str(ids))
+
+
+def _risen(found: int, last: int, before: int, place: str, name: str) -> int:
+    """The number found; in the run it stands behind `before` others, and must be safe there."""
     if found <= last:
         raise InputError(place, name, f"must rise, after {last}", str(found))
+    if found > MAX_SAFE_INTEGER - before:
+        raise InputError(place, name, f"must be at most {MAX_SAFE_INTEGER - before}", str(found))
+    return found

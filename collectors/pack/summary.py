@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 from collectors.manifest import value_at
+from collectors.pack.counter import disagreement
 from collectors.pack.facts import (
     ARRIVAL_CLOCK,
     ENGINE_CLOCK,
@@ -14,10 +16,13 @@ from collectors.pack.facts import (
     merged,
     not_modelled,
 )
-from collectors.pack.packer import Packer, Session
+from collectors.pack.packer import Packer
 from collectors.pack.rows import FEATURES, prefix_block_tokens
+from collectors.pack.session import Session
+from replay.strict import MAX_SAFE_INTEGER
 
 MOST_NOTES = 100
+_MOST_NAMED = 20
 # What was counted on the way, and how a note says it.
 _NOTES = {
     "renamed": "requests came under an id that was taken, or was no id; their rows' ids end in ~",
@@ -50,10 +55,19 @@ _INEXACT = {
     "feature:streaming_input": "requests got more input while they ran",
     "feature:other": "requests used something that this release does not know",
 }
+_OPEN = "requests had not ended when this was written: a replay knows nothing of them"
+_RESTART = "requests were cut off by a restart, and a replay goes on with them"
+_COUNTED = frozenset({*_INEXACT.values(), _OPEN, _RESTART})
+_NO_END = (
+    "the recorder's end is missing (the engine was killed, or still ran): its last events may be"
+    " missing"
+)
+_LOST = "a part of what the engine did was lost"
+_CACHED = "the prefix cache was filled before the run began"
 
 
-def manifest_of(packer: Packer) -> dict[str, Any]:
-    """The run's manifest with everything that the packed sessions tell."""
+def manifest_of(packer: Packer, run: Path | None = None) -> dict[str, Any]:
+    """The run's manifest with everything that the packed sessions tell; `run` has its samples."""
     manifest = dict(packer.writer.manifest)
     place = str(packer.writer.path / "manifest.json")
     sessions = list(packer.sessions.values())
@@ -61,6 +75,8 @@ def manifest_of(packer: Packer) -> dict[str, Any]:
         manifest = completed(manifest, facts_of(session.header, place), place)
     counts = counts_of(sessions)
     manifest["recorder"] = _recorder(packer, counts)
+    if differs := disagreement(run or packer.writer.path, manifest, sessions):
+        manifest["recorder"]["notes"].append(differs)
     clocks = {"arrival": ARRIVAL_CLOCK, "engine": ENGINE_CLOCK}
     for name, words in clocks.items():
         if manifest["clocks"][name] is None:
@@ -74,7 +90,7 @@ def manifest_of(packer: Packer) -> dict[str, Any]:
     ):
         size = prefix_block_tokens(sessions[0].header)
         manifest["workload"] = {**manifest["workload"], "prefix_block_tokens": size}
-    found = merged(manifest.get("not_modelled"), _features(sessions))
+    found = merged(of_others(manifest.get("not_modelled")), _features(sessions))
     inexact = _inexact(packer, counts)
     manifest["not_modelled"] = merged(found, inexact) if inexact else found
     return manifest
@@ -99,17 +115,30 @@ def _recorder(packer: Packer, counts: Counter[str]) -> dict[str, Any]:
         for name, text in told.items() if isinstance(told, dict) else ():
             if isinstance(text, str) and 0 < len(name) <= 128 and len(text) <= 4096:  # noqa: PLR2004
                 sources.setdefault(name, text)
-    version = next((v for f in headers if isinstance(v := f.get("recorder_version"), str)), None)
+    version = next((v for f in headers if _is_name(v := f.get("recorder_version"))), None)
     ended = all(s.rows.known.ended and not s.lost_parts for s in sessions) and not counts["gave_up"]
     elsewhere = packer.headerless or packer.waiting or packer.gone_on or packer.began_after
+    spoilt = bool(packer.unread) or any(session.damage for session in sessions)
     return {
         "version": version,
         "engines": sorted({session.key.engine for session in sessions}),
-        "dropped_records": counts["dropped"],
-        "complete": bool(sessions) and ended and not elsewhere and not _overlaps(packer),
-        "sources": sources or None,
+        "dropped_records": min(counts["dropped"], MAX_SAFE_INTEGER),
+        "complete": bool(sessions) and ended and not (elsewhere or spoilt or _overlaps(packer)),
+        "sources": dict(islice(sources.items(), 1000)) or None,
         "notes": _notes(packer, counts),
     }
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable()  # noqa: PLR2004
+
+
+def of_others(known: list[str] | None) -> list[str] | None:
+    """What others found; what this module found before is found anew, with today's numbers."""
+    if known is None:
+        return None
+    plain = {_NO_END, _LOST, _CACHED}
+    return [one for one in known if one not in plain and one.partition(" ")[2] not in _COUNTED]
 
 
 def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
@@ -120,6 +149,7 @@ def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
         notes.append("the recorder gave up before the engine ended")
     if packer.headerless:
         notes.append(f"{len(packer.headerless)} sessions left nothing that could be read")
+    notes += _spoilt(packer)
     notes += _elsewhere(packer)
     for engine, lives in _lives(packer).items():
         if len(lives) > 1:
@@ -135,12 +165,35 @@ def _notes(packer: Packer, counts: Counter[str]) -> list[str]:
     return notes[:MOST_NOTES]
 
 
+def _spoilt(packer: Packer) -> list[str]:
+    """What of the spool is damaged or nobody's, and what to do about it."""
+    notes = [
+        f"{session.damage}; its session ends there. The file is left as it is: look at it, then"
+        " move it out of the spool"
+        for session in packer.sessions.values()
+        if session.damage
+    ]
+    notes += [
+        f"{why}; its session is not in the run. Make it readable, or move it out of the spool"
+        for key, why in packer.unread.items()
+        if key not in packer.sessions
+    ]
+    notes += [
+        f"{why}; its session goes on in the run once that can be read"
+        for key, why in packer.unread.items()
+        if key in packer.sessions
+    ]
+    if names := packer.strangers:
+        more = len(names) - 1
+        others = f" and {more} more" if more else ""
+        notes.append(f"no part of a spool, and left alone: {names[0]!a}{others}")
+    return notes
+
+
 def _elsewhere(packer: Packer) -> list[str]:
     """What the spool has, or will have, that the run has not."""
     notes = []
-    if still := sum(
-        one.kept is not False for s in packer.sessions.values() for one in s.rows.open.values()
-    ):
+    if still := _still_open(packer):
         notes.append(
             f"{still} requests had not ended when this was written: the next collector of this run"
             " goes on with them, and so does `preempt collect pack` to its end"
@@ -161,11 +214,17 @@ def _elsewhere(packer: Packer) -> list[str]:
             " wrote since is not in the run"
         )
     if engines := _overlaps(packer):
-        numbers = ", ".join(map(str, engines))
+        numbers = ", ".join(map(str, engines[:_MOST_NAMED])) + ", …" * (len(engines) > _MOST_NAMED)
         notes.append(
             f"sessions of engine {numbers} overlap: two servers shared the spool directory"
         )
     return notes
+
+
+def _still_open(packer: Packer) -> int:
+    return sum(
+        one.kept is not False for s in packer.sessions.values() for one in s.rows.open.values()
+    )
 
 
 def _overlaps(packer: Packer) -> list[int]:
@@ -190,21 +249,31 @@ def _features(sessions: list[Session]) -> list[str] | None:
 
 def _inexact(packer: Packer, counts: Counter[str]) -> list[str]:
     found = [f"{counts[name]} {words}" for name, words in _INEXACT.items() if counts[name]]
-    if counts["lost_parts"] or counts["gave_up"]:
-        found.append("a part of what the engine did was lost")
+    sessions = packer.sessions.values()
+    if (
+        counts["lost_parts"]
+        or counts["gave_up"]
+        or packer.unread
+        or any(s.damage for s in sessions)
+    ):
+        found.append(_LOST)
+    if any(s.rows.known.counts["censored"] and not s.rows.known.ended for s in sessions):
+        found.append(_NO_END)
+    if still := _still_open(packer):
+        found.append(f"{still} {_OPEN}")
     cut = sum(
         session.rows.known.counts["censored"]
         for lives in _lives(packer).values()
         for session in lives[:-1]
     )
     if cut:
-        found.append(f"{cut} requests were cut off by a restart, and a replay goes on with them")
+        found.append(f"{cut} {_RESTART}")
     caching = any(
         value_at(session.header.facts, "cache.enable_prefix_caching")
         for session in packer.sessions.values()
     )
     if caching and counts["requests_before"]:
-        found.append("the prefix cache was filled before the run began")
+        found.append(_CACHED)
     return found
 
 

@@ -183,10 +183,7 @@ class ScrapeRun:
         """Pack this spool into the run from now on."""
         from collectors.scrape.spool_hook import SpoolHook
 
-        try:
-            self.spool = SpoolHook(self.writer, spool)
-        except (OSError, ReplayError):
-            self._trouble("spool_failed")
+        self.spool = SpoolHook(self.writer, spool)
 
     def pack_spool(self, *, final: bool = False) -> None:
         """Pack what is new in the spool; what is wrong with it is counted."""

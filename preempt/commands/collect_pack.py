@@ -27,7 +27,8 @@ def pack_command(*, spool: Path, out: Path, quiet: bool, as_json: bool) -> None:
     a row for each request that reached the engine. Several configurations (a restart with other
     flags) become several runs: OUT, OUT-2, and so on. Where --out is a run without the engine's
     tables, what the engine did in its time is added, and the manifest learns what it did not know;
-    a manifest that knows otherwise (another version, other blocks) is an error.
+    a manifest that knows otherwise (another version, other blocks) is an error. What is refused
+    leaves --out as it was. A damaged part ends its session there, with a note; others are packed.
 
     \b
     Examples:
@@ -51,7 +52,8 @@ def pack_command(*, spool: Path, out: Path, quiet: bool, as_json: bool) -> None:
             quiet=quiet,
         )
         if not run.complete:
-            say("  an engine was killed or still runs: its last moment is missing", quiet=quiet)
+            why = "an engine was killed or still runs, or not all of the spool could be read"
+            say(f"  not complete: {why}", quiet=quiet)
         for note in run.notes:
             say(f"  {note}", quiet=quiet)
         for what in run.not_modelled or ():
