@@ -66,6 +66,8 @@ class Options:
     core: int | None = None
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    # `vllm serve` is ("-m", "vllm.entrypoints.cli.main", "serve"), and wants a distribution `vllm`.
+    program: tuple[str, ...] = ("-m", "vllm.entrypoints.openai.api_server")
     pythonpath: tuple[Path, ...] = ()  # what `uv pip install --target` made, a recorder for one
 
 
@@ -129,9 +131,8 @@ def server_command(python: Path, model: Path, port: int, options: Options) -> li
     pin = [] if options.core is None else ["taskset", "-c", str(options.core)]
     blocks = [] if options.blocks is None else ["--num-gpu-blocks-override", str(options.blocks)]
     caching = "--enable-prefix-caching" if options.prefix_caching else "--no-enable-prefix-caching"
-    # `vllm serve` itself wants a distribution named vllm.
     return [
-        *(*pin, str(python), "-m", "vllm.entrypoints.openai.api_server"),
+        *(*pin, str(python), *options.program),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--model", str(model), "--served-model-name", MODEL),
         *("--load-format", "dummy", "--dtype", "float32", "--enforce-eager"),

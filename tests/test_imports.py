@@ -19,6 +19,7 @@ ALLOWED = {
         "replay.version",
         "replay.workload",
         "replay.workload_file",
+        "replay.workload_frame",
     ),
     "analysis": (
         "collectors.columns",

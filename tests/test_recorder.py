@@ -268,6 +268,35 @@ def test_a_step_is_noted_with_its_totals(spool: Path) -> None:
     assert isinstance(records[-1], End)
 
 
+def test_a_step_that_only_waits_for_tokens_in_flight_has_a_number_and_no_row(spool: Path) -> None:
+    """An asynchronous scheduler asks again before the last token is in: what follows is step 2."""
+    engine = watched(5)
+    engine.add_request(Job("cmpl-first-0-0123abcd", 4, 1))
+    in_flight = engine.schedule()
+    waiting, engine.running = engine.running, []  # its last token is in flight
+    assert {} == engine.schedule().num_scheduled_tokens
+    engine.running = waiting
+    engine.update_from_output(in_flight)
+    engine.add_request(Job("cmpl-second-0-0123abcd", 4, 1))
+    engine.run()
+    engine.shutdown()
+    _, records = read(spool)
+    assert [0, 2] == [s.step for s in of(records, Step)]
+    assert [0, 2] == [one.step for one in of(records, Admit)]
+
+
+def test_asking_when_there_is_nothing_to_do_is_no_step(spool: Path) -> None:
+    """An idle engine's empty answers count nothing."""
+    engine = watched(5)
+    for _ in range(3):
+        engine.update_from_output(engine.schedule())
+    engine.add_request(Job("cmpl-first-0-0123abcd", 4, 1))
+    engine.run()
+    engine.shutdown()
+    _, records = read(spool)
+    assert [0] == [s.step for s in of(records, Step)]
+
+
 def test_an_aborted_request_ends_with_what_it_had(spool: Path) -> None:
     """Its tokens and their times stay, its status says aborted, and its step is the next one."""
     engine = watched(9)

@@ -12,7 +12,19 @@ from typing import Any
 import click
 import pytest
 
-from collectors.spool import Admit, End, Finish, Preempt, Request, Resume, list_parts, read_part
+from collectors.features import not_modelled
+from collectors.spool import (
+    Admit,
+    End,
+    Finish,
+    Header,
+    Preempt,
+    Request,
+    Resume,
+    list_parts,
+    read_header,
+    read_part,
+)
 from conformance.cases import generate
 from conformance.install import Machine, environment
 from replay.rules import CHECKED
@@ -28,6 +40,12 @@ def records_of(directory: Path) -> list[Any]:
     """All records of the one session in a directory."""
     ((_, parts),) = list_parts(directory).items()
     return [record for part in parts for frame in read_part(part) for record in frame.records]
+
+
+def header_of(directory: Path) -> Header:
+    """What the engine of the one session told of itself."""
+    ((_, parts),) = list_parts(directory).items()
+    return read_header(parts[0])
 
 
 def driven(release: str, cases: list[Any], spools: Path) -> list[dict[str, Any]]:
@@ -84,6 +102,9 @@ def test_the_recorder_notes_what_either_scheduler_class_does(release: str, tmp_p
     for number, result in enumerate(driven(release, cases, tmp_path)):
         records = records_of(tmp_path / str(number))
         assert seen_in(result) == noted_in(records), result["name"]
+        facts = header_of(tmp_path / str(number)).facts
+        assert [] == not_modelled(facts, {}), facts["options_set"]
+        assert ("cpu", 1) == (facts["device"]["kind"], facts["device"]["count"])
         assert isinstance(records[-1], End)
         preemptions += len(result["preemptions"])
     assert preemptions > len(cases)

@@ -242,9 +242,27 @@ def test_tokens_are_believed_where_the_block_size_disagrees() -> None:
     assert 1 == len(notes)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "tokens", "expected"),
+    [("64", "1024", 32), ("32", "1024", 32), ("64", "None", None), ("48", "1024", None)],
+    ids=["the sum of both", "its own", "nothing tells", "neither"],
+)
+def test_blocks_of_two_engines_are_those_of_one(
+    blocks: str, tokens: str, expected: int | None
+) -> None:
+    """Behind one API server vLLM shows each engine the sum of all; the tokens are one's."""
+    labels = {"block_size": "32", "num_gpu_blocks": blocks, "kv_cache_size_tokens": tokens}
+    found, _ = cache_facts([labels, labels])
+    assert (expected, 32) == (found["num_gpu_blocks"], found["block_size"])
+
+
 def test_engines_that_differ_share_no_fact() -> None:
     """One page, two engines, two numbers of blocks: neither is the run's."""
-    found, notes = cache_facts([{"num_gpu_blocks": "10"}, {"num_gpu_blocks": "20"}])
+    infos = [
+        {"block_size": "16", "num_gpu_blocks": str(n), "kv_cache_size_tokens": str(16 * n)}
+        for n in (10, 20)
+    ]
+    found, notes = cache_facts(infos)
     assert None is found["num_gpu_blocks"]
     assert "engines on this page differ in cache.num_gpu_blocks" in notes
 

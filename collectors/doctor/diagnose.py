@@ -40,8 +40,9 @@ def diagnose(looked: Looked, spool: Spooled | None, asked: Asked) -> Diagnosis:
     if page is None:
         return _without_page(looked, asked)
     seen = Seen(looked, page, spool, asked, _now(looked))
-    for info in page.info.get(_CACHE, ()):
-        facts, notes = cache_facts([info])
+    infos = page.info.get(_CACHE, ())
+    for info in infos:
+        facts, notes = cache_facts([info], len(infos))
         engine = info.get("engine", "")
         index = int(engine) if engine.isdecimal() and len(engine) < _MOST_DIGITS else None
         seen.capacity.append({"engine": index, **facts})

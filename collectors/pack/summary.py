@@ -19,6 +19,7 @@ from collectors.pack.facts import (
 from collectors.pack.packer import Packer
 from collectors.pack.rows import FEATURES, prefix_block_tokens
 from collectors.pack.session import Session
+from collectors.writer import configuration_sha256
 from replay.strict import MAX_SAFE_INTEGER
 
 MOST_NOTES = 100
@@ -73,6 +74,7 @@ def manifest_of(packer: Packer, run: Path | None = None) -> dict[str, Any]:
     sessions = list(packer.sessions.values())
     for session in sessions:
         manifest = completed(manifest, facts_of(session.header, place), place)
+    manifest = _with_engines(manifest, sessions)
     counts = counts_of(sessions)
     manifest["recorder"] = _recorder(packer, counts)
     if differs := disagreement(run or packer.writer.path, manifest, sessions):
@@ -94,6 +96,16 @@ def manifest_of(packer: Packer, run: Path | None = None) -> dict[str, Any]:
     inexact = _inexact(packer, counts)
     manifest["not_modelled"] = merged(found, inexact) if inexact else found
     return manifest
+
+
+def _with_engines(manifest: dict[str, Any], sessions: list[Session]) -> dict[str, Any]:
+    """How many engines there are, where vLLM made each of them believe it is alone."""
+    told = (value_at(session.header.facts, "parallel.data") for session in sessions)
+    engines = {session.key.engine for session in sessions}
+    if len(engines) <= 1 or any(size is not None for size in told):
+        return manifest
+    counted = {**manifest, "parallel": {**manifest["parallel"], "data": len(engines)}}
+    return {**counted, "configuration_sha256": configuration_sha256(counted)}
 
 
 def counts_of(sessions: Iterable[Session]) -> Counter[str]:

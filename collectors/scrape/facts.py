@@ -5,7 +5,7 @@ optional, and what does not read as its type is unknown.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,16 @@ def _bounded(info: Labels) -> frozenset[tuple[str, str]]:
     return frozenset({("", digest.hexdigest())})
 
 
-def cache_facts(infos: Iterable[Labels]) -> tuple[dict[str, Any], list[str]]:
-    """The manifest's `cache`, and what should be said about it; engines that differ make a null."""
+def cache_facts(
+    infos: Collection[Labels], engines: int | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The manifest's `cache`, and what should be said about it; engines that differ make a null.
+
+    `engines` is how many the page has, where these are not all of them.
+    """
     found, notes = [], []
     for info in infos:
-        facts, said = _facts_of(info)
+        facts, said = _facts_of(info, engines or len(infos))
         found.append(facts)
         notes += [note for note in said if note not in notes]
     if not found:
@@ -83,8 +88,8 @@ def cache_facts(infos: Iterable[Labels]) -> tuple[dict[str, Any], list[str]]:
     return facts, notes
 
 
-def _facts_of(info: Labels) -> tuple[dict[str, Any], list[str]]:
-    blocks, tokens = _count(info, "num_gpu_blocks"), _count(info, "kv_cache_size_tokens")
+def _facts_of(info: Labels, engines: int) -> tuple[dict[str, Any], list[str]]:
+    blocks, tokens = _blocks(info, engines), _count(info, "kv_cache_size_tokens")
     block_size, notes = _block_size(info, blocks, tokens)
     if tokens is None and blocks is not None and block_size is not None:
         tokens = blocks * block_size
@@ -108,6 +113,21 @@ def _facts_of(info: Labels) -> tuple[dict[str, Any], list[str]]:
         "kv_bytes_per_token": per_token,
     }
     return facts, notes
+
+
+def _blocks(info: Labels, engines: int) -> int | None:
+    """Blocks of one engine; of several behind one API server, vLLM shows the sum of all.
+
+    Where each has its own API server, each shows its own: the tokens, which are one engine's, tell.
+    """
+    blocks, tokens = _count(info, "num_gpu_blocks"), _count(info, "kv_cache_size_tokens")
+    size = _count(info, "block_size")
+    if engines == 1 or blocks is None:
+        return blocks
+    if tokens is None or size is None or tokens % size:
+        return None
+    own = tokens // size
+    return own if blocks in {own, own * engines} else None
 
 
 def _block_size(

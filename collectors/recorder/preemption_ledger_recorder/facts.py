@@ -132,8 +132,10 @@ def _class_name(scheduler: Any) -> str:
 def _data_parallel(parallel: Any) -> int | None:
     """Engines of the service; unknown where vLLM made each of several believe it is alone."""
     size = int(parallel.data_parallel_size)
-    index = getattr(parallel, "data_parallel_index", 0)
-    return None if size == 1 and index else size
+    # Engine 0 of several has such a port, too; one that is alone has 0 there.
+    names = ("data_parallel_index", "data_parallel_master_port")
+    several = any(getattr(parallel, name, 0) for name in names)
+    return None if size == 1 and several else size
 
 
 def _cache(config: Any, pool: Any, caching: bool) -> dict[str, Any]:

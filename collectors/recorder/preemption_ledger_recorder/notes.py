@@ -4,7 +4,8 @@ Called from the scheduler's own methods, in the engine's thread, so everything h
 what vLLM already knows. Work that grows with the batch is left to C (`sum`, `map`) or done only for
 requests that are in prefill or without a token. Nothing here reads a token, a file or a lock.
 
-Step numbers count calls of `schedule` that scheduled at least one token, from 0. Times are
+Step numbers count calls of `schedule`, from 0, that scheduled at least one token, or none because
+all that could be scheduled waits for tokens in flight (asynchronous scheduling). Times are
 monotonic nanoseconds: of the beginning of `schedule` for what it did, of the beginning of
 `update_from_output` for tokens and for what ended with them.
 """
@@ -116,6 +117,8 @@ class Notes:
         if len(running) != self._running:
             self._admissions(scheduler, batch, now)
         if not batch:
+            # Nobody can be scheduled until tokens in flight are back: a step all the same.
+            self.step += self._pending > 0
             return
         prefill, in_prefill = self._prefill(batch) if self._prefilling else (0, 0)
         self._take(
