@@ -1,7 +1,7 @@
 """Lines of a trace file, plain or gzip, with bounds that hold whatever the file claims.
 
-A line too long, a compressed file that unpacks to too much, one that is cut, a blank line, a
-byte-order mark and bytes that are not UTF-8 raise `InputError` with the line's number.
+A line too long, a compressed file that is cut, a blank line, a byte-order mark and bytes that are
+not UTF-8 raise `InputError` with the line's number.
 """
 
 import gzip
@@ -11,18 +11,25 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from replay.errors import InputError
-from replay.strict import MAX_TEXT_BYTES, decode, open_regular, printable
+from replay.strict import decode, open_regular, printable
 
-MAX_UNPACKED_BYTES = MAX_TEXT_BYTES
 _GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_BYTES = 4 * 2**20
 
 
 def place_of(path: Path) -> str:
     """How messages call the file: its path on one line, or `standard input` for `-`."""
     return "standard input" if str(path) == "-" else printable(str(path), 200)
+
+
+class Block(NamedTuple):
+    """Whole lines of a file, and the number of the first of them, from 1."""
+
+    data: bytes
+    line: int
 
 
 def numbered_lines(path: Path, max_line_bytes: int) -> Iterator[tuple[int, str, str]]:
@@ -31,22 +38,40 @@ def numbered_lines(path: Path, max_line_bytes: int) -> Iterator[tuple[int, str, 
     `-` is standard input. gzip is known by its first two bytes, not by the file's name.
     """
     place = place_of(path)
+    for block in blocks(path, max_line_bytes):
+        yield from numbered(block, place, max_line_bytes)
+
+
+def numbered(block: Block, place: str, max_line_bytes: int) -> Iterator[tuple[int, str, str]]:
+    """Lines of one block as `numbered_lines` gives them."""
+    for number, line in enumerate(io.BytesIO(block.data), block.line):
+        where = f"{place}:{number}"
+        if len(line) > max_line_bytes:
+            raise InputError(where, "", f"must be at most {max_line_bytes} bytes", "more")
+        yield number, where, decode(line, where).removesuffix("\n").removesuffix("\r")
+
+
+def blocks(path: Path, max_line_bytes: int) -> Iterator[Block]:
+    """A file in blocks of whole lines, some megabytes each; a file without a line is refused.
+
+    A line that is too long is the last of its block, and perhaps cut: `numbered` refuses it.
+    """
+    place = place_of(path)
     with _open(path) as file:
         packed = file.peek(2)[:2] == _GZIP_MAGIC
         source = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
-        number = unpacked = 0
-        while line := _read_line(source, max_line_bytes + 1, place):
-            number += 1
-            where = f"{place}:{number}"
-            if len(line) > max_line_bytes:
-                raise InputError(where, "", f"must be at most {max_line_bytes} bytes", "more")
-            unpacked += len(line)
-            if packed and unpacked > MAX_UNPACKED_BYTES:
-                rule = f"must unpack to at most {MAX_UNPACKED_BYTES} bytes; unpack it yourself"
-                raise InputError(place, "", rule, "more")
-            yield number, where, decode(line, where).removesuffix("\n").removesuffix("\r")
-    if number == 0:
-        raise InputError(place, "", "must not be empty", "no line")
+        number, tail = 1, b""
+        while read := _read(source, place):
+            head, newline, tail = (tail + read).rpartition(b"\n")
+            if newline:
+                yield Block(head + newline, number)
+                number += head.count(b"\n") + 1
+            if len(tail) > max_line_bytes:
+                break
+        if tail:
+            yield Block(tail, number)
+        elif number == 1:
+            raise InputError(place, "", "must not be empty", "no line")
 
 
 @contextmanager
@@ -62,9 +87,9 @@ def _open(path: Path) -> Iterator[io.BufferedReader]:
         reader.detach()  # or it would close the process's standard input with itself
 
 
-def _read_line(source: BinaryIO, limit: int, place: str) -> bytes:
+def _read(source: BinaryIO, place: str) -> bytes:
     try:
-        return source.readline(limit)
+        return source.read(_BLOCK_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise InputError(place, "", "must be a whole gzip file") from exc
     except OSError as exc:

@@ -6,27 +6,40 @@ file, attempt or not, is microsecond 0. Too many rows, rows too far apart and a 
 single request raise `InputError`.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from operator import itemgetter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import polars as pl
+
+from collectors.traces.rows import SCHEMA, too_far
 from replay.errors import InputError
+from replay.parquet import write_frame
 from replay.strict import MAX_SAFE_INTEGER
-from replay.workload import Request, Workload
+from replay.workload import FIELDS, Workload
+from replay.workload_frame import BATCH_ROWS, Batches, Head, numbered, workload_of
 
 ATTEMPTS_SCHEMA = "preemption-attempts/1"
-_MIN_ID_DIGITS = 8
+ATTEMPTS = pl.Schema(
+    {
+        "source_row": pl.Int64(),
+        "reason": pl.String(),
+        "arrival_us": pl.Int64(),
+        "prompt_tokens": pl.Int64(),
+        "output_tokens": pl.Int64(),
+    }
+)
+_KEPT = ("line", "time_ns", "prompt_tokens", "output_tokens", "tenant", "prefix_blocks")
 
 
 @dataclass(frozen=True)
 class Source:
     """A published trace format: its name here, where it comes from, on what terms.
 
-    `time_field` is the column messages name; `time_note` and `notes` say in the provenance what
-    was done to the rows.
+    `time_field` is the column messages name; `notes` say in the provenance what was done to the
+    rows.
     """
 
     name: str
@@ -38,37 +51,22 @@ class Source:
     prefix_block_tokens: int | None = None
 
 
-class Row(NamedTuple):
-    """One row as a reader checked it: its line in the file, its time on the file's own clock."""
-
-    line: int
-    time_ns: int
-    prompt_tokens: int
-    output_tokens: int
-    prefix_blocks: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A request that cannot become a workload row, and why.
-
-    `source_row` is its line in the file, from 1 and counting the header; token counts are None
-    where the trace has none.
-    """
-
-    source_row: int
-    reason: str
-    arrival_us: int
-    prompt_tokens: int | None
-    output_tokens: int | None
-
-
 @dataclass(frozen=True)
 class ImportResult:
-    """What came of a trace: its workload, and its other rows in file order."""
+    """What came of a file: its workload, and its other rows.
 
-    workload: Workload
-    attempts: tuple[Attempt, ...] = ()
+    `attempts` has one row for each request that cannot become a workload row, in file order:
+    `source_row` (its line in the file, from 1 and counting the header), `reason`, `arrival_us`, and
+    token counts, null where the trace has none.
+    """
+
+    batches: Batches
+    attempts: pl.DataFrame = field(default_factory=ATTEMPTS.to_frame)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The workload as objects, for what is small."""
+        return workload_of(self.batches, "import")
 
     @property
     def attempts_by_reason(self) -> dict[str, int]:
@@ -76,86 +74,87 @@ class ImportResult:
         return count_by_reason(self.attempts)
 
 
-def why_not(prompt_tokens: int, output_tokens: int) -> str | None:
-    """Reason why such a request is an attempt; None if it can be a workload row."""
-    if prompt_tokens == 0:
-        return "no_prompt"
-    return "no_output" if output_tokens == 0 else None
-
-
-def build(rows: Iterable[Row], source: Source, place: str, max_requests: int) -> ImportResult:
+def build(
+    pieces: Iterable[pl.DataFrame], source: Source, place: str, max_requests: int
+) -> ImportResult:
     """Workload by arrival (ties in file order) with ids in that order, and the attempts.
 
     `max_requests` bounds all rows, attempts too, so that memory is bounded by it.
     """
-    kept: list[tuple[int, Row]] = []
-    attempts: list[Attempt] = []
-    for arrival_us, row in _rebased(rows, source, place, max_requests):
-        if reason := why_not(row.prompt_tokens, row.output_tokens):
-            numbers = (arrival_us, row.prompt_tokens, row.output_tokens)
-            attempts.append(Attempt(row.line, reason, *numbers))
-        else:
-            kept.append((arrival_us, row))
-    if not kept:
-        found = f"{len(attempts)} without prompt or output tokens" if attempts else "none"
+    kept, attempts = _split(pieces, place, max_requests)
+    start_ns: int = pl.concat([kept["time_ns"], attempts["time_ns"]]).min() or 0  # type: ignore[assignment]
+    kept, attempts = (_rebased(f, start_ns, place, source) for f in (kept, attempts))
+    if not kept.height:
+        found = f"{attempts.height} without prompt or output tokens" if attempts.height else "none"
         raise InputError(place, "", "must hold at least one request", found)
     # By the microsecond, as a workload does: dropped digits must not decide an order.
-    kept.sort(key=itemgetter(0))
-    digits = max(_MIN_ID_DIGITS, len(str(len(kept) - 1)))
-    requests = tuple(
-        Request(
-            request_id=f"{k:0{digits}}-{source.name}",
-            arrival_us=arrival_us,
-            prompt_tokens=row.prompt_tokens,
-            output_tokens=row.output_tokens,
-            prefix_blocks=row.prefix_blocks,
-        )
-        for k, (arrival_us, row) in enumerate(kept)
-    )
-    provenance = _provenance(source, len(kept) + len(attempts), attempts)
-    workload = Workload(requests, source.prefix_block_tokens, source.name, provenance)
-    return ImportResult(workload, tuple(attempts))
+    if not kept["arrival_us"].is_sorted():
+        kept = kept.sort("arrival_us", maintain_order=True)
+    told = attempts.select(ATTEMPTS.names())
+    provenance = _provenance(source, kept.height, told)
+    head = Head(source.prefix_block_tokens, source.name, provenance)
+    batches = Batches(head, kept.height, lambda: _batches(kept, source.name))
+    return ImportResult(batches, told)
 
 
 def write_attempts(result: ImportResult, path: Path) -> None:
-    """Write the attempts as Parquet, one row each in file order, a column per field."""
-    import polars as pl
-
-    types = {f.name: pl.Int64 for f in fields(Attempt)} | {"reason": pl.String}
-    frame = pl.DataFrame([asdict(a) for a in result.attempts], schema=types)
-    frame.write_parquet(path, metadata={"schema": ATTEMPTS_SCHEMA})
+    """Write the attempts as Parquet."""
+    write_frame(result.attempts, path, {"schema": ATTEMPTS_SCHEMA})
 
 
-def count_by_reason(attempts: Iterable[Attempt]) -> dict[str, int]:
-    """Count the attempts of every reason that occurs."""
-    return dict(sorted(Counter(a.reason for a in attempts).items()))
+def count_by_reason(attempts: pl.DataFrame) -> dict[str, int]:
+    """Number of attempts for each reason that occurs."""
+    return dict(attempts["reason"].value_counts().sort("reason").iter_rows())
 
 
-def _rebased(
-    rows: Iterable[Row], source: Source, place: str, max_requests: int
-) -> list[tuple[int, Row]]:
-    held: list[Row] = []
-    for row in rows:
-        if len(held) == max_requests:
+def _split(
+    pieces: Iterable[pl.DataFrame], place: str, max_requests: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows that can be a workload's, and the others."""
+    kept, attempts, rows = [SCHEMA.to_frame()], [SCHEMA.to_frame()], 0
+    reason = pl.coalesce(
+        "reason",
+        pl.when(pl.col("prompt_tokens").fill_null(0) == 0).then(pl.lit("no_prompt")),
+        pl.when(pl.col("output_tokens").fill_null(0) == 0).then(pl.lit("no_output")),
+    )
+    for piece in pieces:
+        rows += piece.height
+        if rows > max_requests:
             raise InputError(place, "", f"must hold at most {max_requests} requests", "more")
-        held.append(row)
-    start_ns = min((r.time_ns for r in held), default=0)
-    timed = [((r.time_ns - start_ns) // 1000, r) for r in held]
-    for arrival_us, row in timed:
-        if arrival_us > MAX_SAFE_INTEGER:
-            rule = "must be within 2^53 - 1 microseconds of the earliest row"
-            raise InputError(f"{place}:{row.line}", source.time_field, rule, "more")
-    return timed
+        told = piece.with_columns(reason=reason)
+        kept.append(told.filter(pl.col("reason").is_null()))
+        attempts.append(told.filter(pl.col("reason").is_not_null()))
+    # Of millions of rows it is these columns that fill the memory.
+    return pl.concat(kept).select(_KEPT), pl.concat(attempts)
 
 
-def _provenance(source: Source, rows_read: int, attempts: list[Attempt]) -> dict[str, Any]:
+def _rebased(frame: pl.DataFrame, start_ns: int, place: str, source: Source) -> pl.DataFrame:
+    far = frame["time_ns"] > start_ns + (MAX_SAFE_INTEGER * 1000 + 999)
+    if far.any():
+        raise too_far(f"{place}:{frame['line'].filter(far)[0]}", source.time_field)
+    moved = frame.with_columns((pl.col("time_ns") - start_ns) // 1000)
+    return moved.rename({"time_ns": "arrival_us", "line": "source_row"})
+
+
+def _batches(kept: pl.DataFrame, name: str) -> Iterator[pl.DataFrame]:
+    """The workload's own columns, with ids in the order of arrival."""
+    for start in range(0, kept.height, BATCH_ROWS):
+        part = kept.slice(start, BATCH_ROWS)
+        columns = {
+            "request_id": numbered(start, part.height, kept.height, name),
+            "priority": pl.lit(0, pl.Int64),
+        }
+        yield part.with_columns(**columns).select(FIELDS)
+
+
+def _provenance(source: Source, requests: int, attempts: pl.DataFrame) -> dict[str, Any]:
     # Neither file name nor date: both can tell what a shared workload must not.
     return {
         "format": source.name,
         "source": source.title,
         "license": source.license,
         "attribution": source.attribution,
-        "rows_read": rows_read,
+        "rows_read": requests + attempts.height,
         "attempts": count_by_reason(attempts),
         "notes": list(source.notes),
     }

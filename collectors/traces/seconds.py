@@ -1,0 +1,48 @@
+"""Times of public traces that are seconds as a decimal number, read digit by digit into integers.
+
+A binary float holds few of them exactly, so no float is made. The same reading twice: of one text
+exactly, with every error, and of a column, null where the text is not plainly of the form.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+import polars as pl
+
+from replay.errors import InputError, describe
+from replay.strict import MAX_SAFE_INTEGER
+
+_SECOND_NS = 10**9
+_MAX_CHARACTERS = 64
+# As Python and pandas write floats: an exponent only where the number is tiny or huge.
+_DECIMAL = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_PLAIN = r"^(0|[1-9][0-9]{0,15})(?:\.([0-9]{1,9}))?$"
+_MOST_SECONDS = 9 * 10**9  # a column counts in 64 bit
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A decimal number of seconds >= 0; digits below the nanosecond are dropped."""
+
+    field: str
+
+    def ns(self, text: str, place: str, found: str | None = None) -> int:
+        """Nanoseconds; a message says `found`, or else of the text only its length."""
+        found = describe(text) if found is None else found
+        if len(text) > _MAX_CHARACTERS or not _DECIMAL.fullmatch(text):
+            rule = f"must be seconds >= 0 as a decimal number of at most {_MAX_CHARACTERS} digits"
+            raise InputError(place, self.field, rule, found)
+        time_ns = int(Fraction(text) * _SECOND_NS)
+        if time_ns > MAX_SAFE_INTEGER * _SECOND_NS:
+            raise InputError(place, self.field, "must be at most 2^53 - 1 seconds", found)
+        return time_ns
+
+    def column_ns(self, texts: pl.Expr, zero_ns: int) -> pl.Expr:
+        """Nanoseconds after `zero_ns`; null for another form, or one too far from it."""
+        zero_s, rest_ns = divmod(zero_ns, _SECOND_NS)
+        whole = texts.str.extract(_PLAIN, 1).cast(pl.Int64) - zero_s
+        digits = texts.str.extract(_PLAIN, 2).fill_null("")
+        fraction = digits.str.pad_end(9, "0").cast(pl.Int64)
+        near = whole.is_between(-_MOST_SECONDS, _MOST_SECONDS)
+        return pl.when(near).then(whole * _SECOND_NS + fraction - rest_ns)
