@@ -54,6 +54,7 @@ __all__ = [
     "manifest_schema",
     "read_run",
     "run_workload",
+    "until_the_end",
     "value_at",
 ]
 
@@ -199,7 +200,7 @@ def _on_engine(run: Run, offered: Workload, engine: int | None) -> Workload:
 def _measured(run: Run, engine: int | None) -> tuple[Workload, dict[str, Any]]:
     """Workload of the measured rows, and what of it goes into the provenance."""
     rows = run.requests if engine is None else run.requests.filter(pl.col("engine") == engine)
-    output = pl.when(pl.col("generated_tokens") >= 1).then(_until_the_end())
+    output = pl.when(pl.col("generated_tokens") >= 1).then(until_the_end())
     workload, no_output = _workload(run, rows.with_columns(output_tokens=output))
     return workload, {"dropped": {"no_output": no_output}}
 
@@ -218,7 +219,7 @@ def _stepped(run: Run, engine: int) -> tuple[Workload, dict[str, Any]]:
         rows.drop("arrival_us")
         .join(arrived.select("request_id", "seq", arrival_us="step"), on="request_id")
         .join(finished, on="request_id", how="left")
-        .with_columns(output_tokens=pl.coalesce("finished", _until_the_end()))
+        .with_columns(output_tokens=pl.coalesce("finished", until_the_end()))
     )
     exact = value_at(run.manifest, "scheduler.scheduling_policy") == "priority"
     exact = exact and not found["engine_arrival_us"].null_count()
@@ -234,7 +235,7 @@ def _arrived(run: Run, engine: int) -> pl.DataFrame:
     return run.events.filter((pl.col("kind") == "arrive") & (pl.col("engine") == engine))
 
 
-def _until_the_end() -> pl.Expr:
+def until_the_end() -> pl.Expr:
     """What a request generated; one that the end of the run cut off would have gone on."""
     cut_off = (pl.col("status") == "censored") & (pl.col("max_tokens") >= 1)
     return pl.when(cut_off).then("max_tokens").otherwise("generated_tokens")

@@ -60,6 +60,12 @@ def recorded_manifest() -> dict[str, Any]:
             "token_seed": 0,
             "notes": ["n"],
         },
+        "imported": {
+            "format": "aiperf",
+            "tool_version": "0.1",
+            "definitions": {"ttft": "t", "tpot": "t", "itl": "t", "e2e": "t"},
+            "left_out": {"no_prompt": 1},
+        },
         "not_modelled": ["n"],
     }
 

@@ -76,6 +76,13 @@ CREATE TABLE measured_runs (
     driver_notes JSON,
     not_modelled JSON,
     preemptions BIGINT,
+    imported_format VARCHAR,
+    imported_tool_version VARCHAR,
+    imported_definitions_ttft VARCHAR,
+    imported_definitions_tpot VARCHAR,
+    imported_definitions_itl VARCHAR,
+    imported_definitions_e2e VARCHAR,
+    imported_left_out JSON,
     collector_version VARCHAR,
     configuration_sha256 VARCHAR,
     offered_requests BIGINT,
@@ -160,6 +167,13 @@ COMMENT ON COLUMN measured_runs.driver_token_seed IS 'Seed of the prompts'' toke
 COMMENT ON COLUMN measured_runs.driver_notes IS 'What else should be known, in the driver''s words.';
 COMMENT ON COLUMN measured_runs.not_modelled IS 'What this engine does that a replay does not model; empty: none seen, null: nobody looked.';
 COMMENT ON COLUMN measured_runs.preemptions IS 'Preempt events seen: a summary, the events are the evidence.';
+COMMENT ON COLUMN measured_runs.imported_format IS 'FORMAT of preempt import.';
+COMMENT ON COLUMN measured_runs.imported_tool_version IS 'Version of the tool, if its file says it.';
+COMMENT ON COLUMN measured_runs.imported_definitions_ttft IS 'Time to first token.';
+COMMENT ON COLUMN measured_runs.imported_definitions_tpot IS 'Time per output token.';
+COMMENT ON COLUMN measured_runs.imported_definitions_itl IS 'Inter-token latency.';
+COMMENT ON COLUMN measured_runs.imported_definitions_e2e IS 'End-to-end latency.';
+COMMENT ON COLUMN measured_runs.imported_left_out IS 'Requests without a row, by reason.';
 COMMENT ON COLUMN measured_runs.collector_version IS 'Version of the collector.';
 COMMENT ON COLUMN measured_runs.configuration_sha256 IS 'Hash of the engine configuration.';
 COMMENT ON COLUMN measured_runs.offered_requests IS 'Requests offered: the manifest''s count, else that of offered.jsonl, else null.';
