@@ -17,7 +17,6 @@ from preempt.commands.options import say
 from replay.errors import InputError, OutputExists
 from replay.output import new_file
 from replay.strict import printable
-from replay.workload import MAX_REQUESTS
 
 if TYPE_CHECKING:
     from collectors.exports.hash_ids import Exported
@@ -58,13 +57,7 @@ Examples:
     help="Tokens of the chunk a hash id stands for, if the workload has no prefix blocks of its"
     " own: 512 for mooncake, 16 for vllm-bench.",
 )
-@click.option(
-    "--max-requests",
-    type=click.IntRange(min=1),
-    default=MAX_REQUESTS,
-    show_default=True,
-    help="Refuse a workload with more requests.",
-)
+@options.max_requests
 @options.force
 @options.quiet
 @options.as_json

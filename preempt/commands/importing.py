@@ -19,7 +19,6 @@ from preempt.commands.options import say
 from replay.errors import InputError, OutputExists
 from replay.output import new_file
 from replay.strict import printable
-from replay.workload import MAX_REQUESTS
 from replay.workload_file import check_suffix
 
 if TYPE_CHECKING:
@@ -83,13 +82,7 @@ Examples:
 @click.option(
     "--index", type=click.IntRange(min=1), help="Of a result file: which benchmark, from 1."
 )
-@click.option(
-    "--max-requests",
-    type=click.IntRange(min=1),
-    default=MAX_REQUESTS,
-    show_default=True,
-    help="Refuse a file with more rows.",
-)
+@options.max_requests
 @click.option("--start", type=click.IntRange(min=0), help="First request to keep, counted from 0.")
 @click.option("--count", type=click.IntRange(min=1), help="How many requests to keep.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replay.strict import printable
+from replay.workload import MAX_REQUESTS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,14 @@ engine = click.option(
     "--engine",
     type=click.IntRange(min=0),
     help="Of a run of several data-parallel engines: the index of the one meant.",
+)
+
+max_requests = click.option(
+    "--max-requests",
+    type=click.IntRange(min=1),
+    default=MAX_REQUESTS,
+    show_default=True,
+    help="Refuse a file with more requests.",
 )
 
 
