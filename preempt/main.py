@@ -26,7 +26,13 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 # Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
 COMMANDS = {
     "demo": ("preempt.commands.demo:demo_command", "The whole pipeline on recorded data."),
-    "import": ("preempt.commands.importing:import_command", "Turn a public trace into a workload."),
+    "import": ("preempt.commands.importing:import_command", "Turn traces and more into workloads."),
+    "export": ("preempt.commands.exporting:export_command", "Write a workload for a replayer."),
+    "sanitize": (
+        "preempt.commands.sanitize:sanitize_command",
+        "Make runs and workloads shareable.",
+    ),
+    "workload": ("preempt.commands.workload:workload_group", "Look at workloads and shape them."),
     "doctor": ("preempt.commands.doctor:doctor_command", "Look at a vLLM: what can be collected."),
     "collect": ("preempt.commands.collect:collect_group", "Collect evidence from a running vLLM."),
     "replay": ("preempt.commands.replay:replay_command", "Replay a workload into a ledger."),

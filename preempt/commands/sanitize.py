@@ -1,0 +1,277 @@
+"""`preempt sanitize`: a raw run or a workload in, what may be shared out; and the privacy check.
+
+Thin over `collectors.sanitize`. The key is read from its file and goes nowhere else.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from collectors.durations import duration_us
+from preempt.commands import options
+from preempt.commands.importing import same_file, write_result
+from preempt.commands.options import say
+from preempt.commands.progress import progress_shown
+from replay.errors import InputError, OutputExists
+from replay.output import check_new_directory, new_directory
+from replay.strict import printable
+from replay.workload_file import SUFFIXES, check_suffix
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from collectors.sanitize.options import Blur
+    from collectors.sanitize.pseudonyms import Pseudonyms
+    from replay.workload_frame import Batches
+
+_FOUND = 1
+
+
+@click.command("sanitize", short_help="Make runs and workloads shareable; check that they are.")
+@click.argument("path", metavar="IN", type=options.PATH)
+@click.option("-o", "--output", "out", type=options.PATH, help="Workload file to write.")
+@click.option("--run", "run_out", type=options.PATH, help="Directory for the shareable run.")
+@click.option(
+    "--key-file",
+    type=options.PATH,
+    help="Key of the pseudonyms; made, for its owner only, when it is not there.",
+)
+@click.option(
+    "--round-arrivals",
+    metavar="DURATION",
+    help="Round arrivals down to a multiple, e.g. 100ms.",
+)
+@click.option(
+    "--bucket-tokens", type=click.IntRange(2, 2**20), help="Round token counts up to a multiple."
+)
+@click.option(
+    "--merge-tenants",
+    type=click.IntRange(2),
+    metavar="K",
+    help="Merge tenants of fewer than K requests into one.",
+)
+@click.option("--drop-tenants", is_flag=True, help="Leave all tenants out.")
+@click.option("--check", "only_check", is_flag=True, help="Only look whether IN may be shared.")
+@options.max_requests
+@options.force
+@options.quiet
+@options.as_json
+def sanitize_command(
+    *,
+    path: Path,
+    out: Path | None,
+    run_out: Path | None,
+    key_file: Path | None,
+    round_arrivals: str | None,
+    bucket_tokens: int | None,
+    merge_tenants: int | None,
+    drop_tenants: bool,
+    only_check: bool,
+    max_requests: int,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Make IN, a raw run's directory or a workload file, into what may be shared.
+
+    Request ids and tenants become keyed pseudonyms, times offsets from the start, prefix blocks
+    dense numbers; columns and texts that are not on the allow-list do not come through. The same
+    key gives the same pseudonyms in every run, another key none of them, and no key changes a
+    schedule. Of a run, OUT is its workload and --run (by default OUT with the ending .run) the
+    shareable run; both carry the same pseudonyms and join.
+
+    With --check nothing is written: IN, any file or directory, is searched for text, ids that are
+    no pseudonyms, e-mail addresses, keys, paths and absolute times. Columns are named, values
+    never; exit 1 if there is any.
+
+    \b
+    Examples:
+      preempt sanitize my-run -o shared/workload.parquet --key-file ~/.preempt-key
+      preempt sanitize conv.parquet -o shared.parquet --key-file ~/.preempt-key --bucket-tokens 16
+      preempt sanitize --check shared
+    """
+    from collectors.sanitize.options import Blur
+
+    if only_check:
+        if out or run_out or key_file:
+            raise click.UsageError("--check writes nothing: leave out -o, --run and --key-file.")
+        return _check(path, quiet=quiet, as_json=as_json)
+    if out is None or key_file is None:
+        raise click.UsageError("Missing option -o or --key-file (or --check).")
+    check_suffix(out)
+    rounded_us = duration_us(round_arrivals, "--round-arrivals") if round_arrivals else 1
+    blur = Blur(rounded_us, bucket_tokens or 1, merge_tenants or 1, drop_tenants)
+    key = _Key(key_file, quiet=quiet)
+    with progress_shown(quiet=quiet) as progress:
+        progress.phase(f"{printable(str(path), 200)}: sanitizing")
+        if path.is_dir():
+            run_out = out.with_suffix(".run") if run_out is None else run_out
+            _check_outputs(path, out, run_out, key_file, force=force)
+            summary = _run(path, out, run_out, key.pseudonyms, blur, force=force)
+        else:
+            if run_out is not None:
+                raise click.UsageError("--run goes with a run's directory only.")
+            _check_outputs(path, out, None, key_file, force=force)
+            summary = _workload(path, out, key.pseudonyms, blur, max_requests, force=force)
+    for line in summary["report"]:
+        say(f"  {line}", quiet=quiet)
+    if summary["workload"] is not None:
+        say(_last_line(summary), quiet=quiet)
+    if as_json:
+        options.print_json(summary)
+    return 0
+
+
+class _Key:
+    """The key, read at once so that a bad one is told first; made only when it is needed."""
+
+    def __init__(self, path: Path, *, quiet: bool) -> None:
+        from collectors.sanitize.key import read_key
+
+        self._path, self._quiet, self._found = path, quiet, read_key(path)
+
+    def pseudonyms(self) -> "Pseudonyms":
+        from collectors.sanitize.key import make_key
+        from collectors.sanitize.pseudonyms import Pseudonyms
+
+        if self._found is None:
+            self._found = make_key(self._path)
+            told = "made a key; keep it to get the same pseudonyms again"
+            say(f"{printable(str(self._path), 200)}: {told}", quiet=self._quiet)
+        return Pseudonyms(self._found)
+
+
+def _check(path: Path, *, quiet: bool, as_json: bool) -> int:
+    from collectors.sanitize.check import check
+    from collectors.sanitize.words import contracts
+    from preempt.ledger_words import ledger_words
+
+    findings = check(path, contracts().with_more(ledger_words()))
+    for one in findings:
+        say(f"{one}", quiet=quiet)
+    told = "nothing found" if not findings else f"{len(findings)} findings; do not share it"
+    say(f"{printable(str(path), 200)}: {told}", quiet=quiet)
+    if as_json:
+        rows = [{"place": f.place, "column": f.column, "kind": f.kind} for f in findings]
+        options.print_json({"path": str(path), "findings": rows})
+    return _FOUND if findings else 0
+
+
+def _check_outputs(
+    path: Path, out: Path, run_out: Path | None, key_file: Path, *, force: bool
+) -> None:
+    """Refuse before any work what would be lost or in the way, whatever --force says."""
+    from collectors.sanitize.workload import attempts_beside
+
+    beside = attempts_beside(out)
+    read = [key_file] if path.is_dir() else [path, attempts_beside(path), key_file]
+    for written in (out, beside):
+        if written.resolve() in [one.resolve() for one in read] or any(
+            same_file(written, one) for one in read
+        ):
+            raise OutputExists(f"{written}: is a file to be read; choose another path")
+        if written.exists() and not force:
+            raise OutputExists(f"{written}: exists; choose another path or pass --force")
+    if run_out is None:
+        return
+    check_new_directory(run_out, force=False, owned=())
+    inside = {p.resolve() for one in (out, run_out) for p in one.parents}
+    if path.resolve() in inside:
+        raise OutputExists(f"{out}: would lie in the raw run, which stays where it is")
+    if run_out.resolve() in inside | {p.resolve() for p in key_file.parents}:
+        raise OutputExists(f"{run_out}: is for the run alone; choose another path (--run)")
+
+
+def _workload(
+    path: Path,
+    out: Path,
+    pseudonyms: "Callable[[], Pseudonyms]",
+    blur: "Blur",
+    max_requests: int,
+    *,
+    force: bool,
+) -> dict[str, Any]:
+    from collectors.sanitize.workload import head_lines, read_attempts, shareable_workload
+    from replay.workload_frame import read_workload_batches
+
+    if path.suffix not in SUFFIXES:
+        if not path.exists():
+            raise InputError(printable(str(path), 200), "", "cannot be read: there is nothing")
+        rule = "must be a run's directory or a workload; preempt import makes one of other files"
+        raise InputError(printable(str(path), 200), "", rule)
+    batches = read_workload_batches(path, max_requests)
+    attempts = read_attempts(path, max_requests)
+    shared, kept, report = shareable_workload(batches, attempts, pseudonyms(), blur)
+    written = _written(shared, kept, out, force=force)
+    return written | {"report": [*report.lines(), *head_lines(batches.head)]}
+
+
+def _run(
+    path: Path,
+    out: Path,
+    run_out: Path,
+    pseudonyms: "Callable[[], Pseudonyms]",
+    blur: "Blur",
+    *,
+    force: bool,
+) -> dict[str, Any]:
+    """Write the run, its workload and its attempts: all of them, or none."""
+    from collectors.run import read_run
+    from collectors.sanitize.run import check_raw, shareable_run, write_shareable
+    from replay.workload_frame import batches_of
+
+    raw = read_run(path)
+    check_raw(raw)
+    found = shareable_run(raw, pseudonyms(), blur)
+    summary = _nothing_written() | {"run": str(run_out), "report": found.said}
+    try:
+        with new_directory(run_out, force=False, owned=()) as temporary:
+            write_shareable(found.run, temporary)
+            if found.workload is not None:
+                batches = batches_of(found.workload)
+                summary |= _written(batches, found.attempts, out, force=force)
+    except OutputExists:
+        # Somebody else's run took the place just now: this one's workload goes with it.
+        for name in ("workload", "attempts_file"):
+            if summary[name] is not None and not force:
+                Path(summary[name]).unlink(missing_ok=True)
+        raise
+    run_out.chmod(0o700)
+    return summary
+
+
+def _nothing_written() -> dict[str, Any]:
+    return {
+        "workload": None,
+        "attempts_file": None,
+        "requests": 0,
+        "attempts": {},
+        "workload_sha256": None,
+    }
+
+
+def _written(
+    batches: "Batches", attempts: "pl.DataFrame", out: Path, *, force: bool
+) -> dict[str, Any]:
+    """Write a workload and its attempts; what there is to say of them."""
+    from collectors.traces.result import ImportResult
+
+    result = ImportResult(batches, attempts)
+    attempts_file, sums = write_result(result, out, force=force)
+    return {
+        "workload": str(out),
+        "attempts_file": attempts_file and str(attempts_file),
+        "requests": sums.requests,
+        "attempts": result.attempts_by_reason,
+        "workload_sha256": sums.sha256,
+    }
+
+
+def _last_line(summary: dict[str, Any]) -> str:
+    by_reason = ", ".join(f"{n} {reason}" for reason, n in summary["attempts"].items())
+    return (
+        f"{summary['workload']}: {summary['requests']} requests, attempts: {by_reason or 'none'}, "
+        f"workload_sha256 {summary['workload_sha256']}"
+    )
