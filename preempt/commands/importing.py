@@ -4,6 +4,7 @@ Thin over `collectors.traces.FORMATS` and, by `import_results`, `collectors.resu
 malformed input raises `InputError` and writes nothing.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from replay.workload_file import check_suffix
 
 if TYPE_CHECKING:
     from collectors.traces.result import ImportResult
-    from replay.workload_frame import Sums
 
 _RUN = "run"
 _WITH_HASH_IDS = [name for name, one in FORMATS.items() if one.block_tokens]
@@ -174,11 +174,9 @@ def _window(result: "ImportResult", file: Path, start: int, count: int | None) -
 
 def _written(result: "ImportResult", out: Path, *, force: bool, quiet: bool) -> dict[str, Any]:
     """Write the workload and say so; what `--json` prints."""
-    attempts_file, sums = write_result(result, out, force=force)
-    summary = _summary(sums, _attempts(result))
-    say(f"{out}: {_summary_line(summary)}", quiet=quiet)
-    files = {"workload": str(out), "attempts_file": attempts_file and str(attempts_file)}
-    return summary | files
+    summary = write_result(result, out, force=force)
+    say(summary_line(summary), quiet=quiet)
+    return summary
 
 
 def same_file(out: Path, file: Path) -> bool:
@@ -210,8 +208,8 @@ def _import_run(
     return ImportResult(batches_of(workload))
 
 
-def write_result(result: "ImportResult", out: Path, *, force: bool) -> tuple[Path | None, "Sums"]:
-    """Write both files or none; the path of the attempts file if there is one."""
+def write_result(result: "ImportResult", out: Path, *, force: bool) -> dict[str, Any]:
+    """Write the workload and its attempts, or neither; what there is to say of them."""
     from collectors.traces.result import write_attempts
     from replay.workload_frame import write_workload_batches
 
@@ -224,11 +222,27 @@ def write_result(result: "ImportResult", out: Path, *, force: bool) -> tuple[Pat
         if result.attempts.height:
             write_attempts(result, stack.enter_context(new_file(beside, force=force)))
         sums = write_workload_batches(result.batches, workload_file, out.suffix)
-    if result.attempts.height:
-        return beside, sums
-    if beside.is_file():
+    if not result.attempts.height and beside.is_file():
         beside.unlink()
-    return None, sums
+    return {
+        "workload": str(out),
+        "attempts_file": str(beside) if result.attempts.height else None,
+        "requests": sums.requests,
+        "attempts": _attempts(result),
+        "prompt_tokens": sums.prompt_tokens,
+        "output_tokens": sums.output_tokens,
+        "workload_sha256": sums.sha256,
+    }
+
+
+def summary_line(summary: Mapping[str, Any]) -> str:
+    """One line on a workload that was written."""
+    by_reason = ", ".join(f"{n} {reason}" for reason, n in summary["attempts"].items())
+    return (
+        f"{summary['workload']}: {summary['requests']} requests, attempts: {by_reason or 'none'}, "
+        f"{summary['prompt_tokens']} prompt tokens, {summary['output_tokens']} output tokens, "
+        f"workload_sha256 {summary['workload_sha256']}"
+    )
 
 
 def _attempts(result: "ImportResult") -> dict[str, int]:
@@ -236,22 +250,3 @@ def _attempts(result: "ImportResult") -> dict[str, int]:
     provenance = result.batches.head.provenance or {}
     dropped = {reason: n for reason, n in provenance.get("dropped", {}).items() if n}
     return result.attempts_by_reason or dropped
-
-
-def _summary(sums: "Sums", attempts: dict[str, int]) -> dict[str, Any]:
-    return {
-        "requests": sums.requests,
-        "attempts": attempts,
-        "prompt_tokens": sums.prompt_tokens,
-        "output_tokens": sums.output_tokens,
-        "workload_sha256": sums.sha256,
-    }
-
-
-def _summary_line(summary: dict[str, Any]) -> str:
-    by_reason = ", ".join(f"{n} {reason}" for reason, n in summary["attempts"].items())
-    return (
-        f"{summary['requests']} requests, attempts: {by_reason or 'none'}, "
-        f"{summary['prompt_tokens']} prompt tokens, {summary['output_tokens']} output tokens, "
-        f"workload_sha256 {summary['workload_sha256']}"
-    )

@@ -11,7 +11,7 @@ import click
 
 from collectors.durations import duration_us
 from preempt.commands import options
-from preempt.commands.importing import same_file, write_result
+from preempt.commands.importing import same_file, summary_line, write_result
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
 from replay.errors import InputError, OutputExists
@@ -20,11 +20,8 @@ from replay.strict import printable
 from replay.workload_file import SUFFIXES, check_suffix
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from collectors.sanitize.options import Blur
     from collectors.sanitize.pseudonyms import Pseudonyms
-    from replay.workload_frame import Batches
 
 _FOUND = 1
 
@@ -118,7 +115,7 @@ def sanitize_command(
     for line in summary["report"]:
         say(f"  {line}", quiet=quiet)
     if summary["workload"] is not None:
-        say(_last_line(summary), quiet=quiet)
+        say(summary_line(summary), quiet=quiet)
     if as_json:
         options.print_json(summary)
     return 0
@@ -194,6 +191,7 @@ def _workload(
     force: bool,
 ) -> dict[str, Any]:
     from collectors.sanitize.workload import head_lines, read_attempts, shareable_workload
+    from collectors.traces.result import ImportResult
     from replay.workload_frame import read_workload_batches
 
     if path.suffix not in SUFFIXES:
@@ -204,7 +202,7 @@ def _workload(
     batches = read_workload_batches(path, max_requests)
     attempts = read_attempts(path, max_requests)
     shared, kept, report = shareable_workload(batches, attempts, pseudonyms(), blur)
-    written = _written(shared, kept, out, force=force)
+    written = write_result(ImportResult(shared, kept), out, force=force)
     return written | {"report": [*report.lines(), *head_lines(batches.head)]}
 
 
@@ -220,6 +218,7 @@ def _run(
     """Write the run, its workload and its attempts: all of them, or none."""
     from collectors.run import read_run
     from collectors.sanitize.run import check_raw, shareable_run, write_shareable
+    from collectors.traces.result import ImportResult
     from replay.workload_frame import batches_of
 
     raw = read_run(path)
@@ -230,8 +229,8 @@ def _run(
         with new_directory(run_out, force=False, owned=()) as temporary:
             write_shareable(found.run, temporary)
             if found.workload is not None:
-                batches = batches_of(found.workload)
-                summary |= _written(batches, found.attempts, out, force=force)
+                result = ImportResult(batches_of(found.workload), found.attempts)
+                summary |= write_result(result, out, force=force)
     except OutputExists:
         # Somebody else's run took the place just now: this one's workload goes with it.
         for name in ("workload", "attempts_file"):
@@ -248,30 +247,7 @@ def _nothing_written() -> dict[str, Any]:
         "attempts_file": None,
         "requests": 0,
         "attempts": {},
+        "prompt_tokens": 0,
+        "output_tokens": 0,
         "workload_sha256": None,
     }
-
-
-def _written(
-    batches: "Batches", attempts: "pl.DataFrame", out: Path, *, force: bool
-) -> dict[str, Any]:
-    """Write a workload and its attempts; what there is to say of them."""
-    from collectors.traces.result import ImportResult
-
-    result = ImportResult(batches, attempts)
-    attempts_file, sums = write_result(result, out, force=force)
-    return {
-        "workload": str(out),
-        "attempts_file": attempts_file and str(attempts_file),
-        "requests": sums.requests,
-        "attempts": result.attempts_by_reason,
-        "workload_sha256": sums.sha256,
-    }
-
-
-def _last_line(summary: dict[str, Any]) -> str:
-    by_reason = ", ".join(f"{n} {reason}" for reason, n in summary["attempts"].items())
-    return (
-        f"{summary['workload']}: {summary['requests']} requests, attempts: {by_reason or 'none'}, "
-        f"workload_sha256 {summary['workload_sha256']}"
-    )
