@@ -199,7 +199,9 @@ def _on_engine(run: Run, offered: Workload, engine: int | None) -> Workload:
 
 def _measured(run: Run, engine: int | None) -> tuple[Workload, dict[str, Any]]:
     """Workload of the measured rows, and what of it goes into the provenance."""
-    rows = run.requests if engine is None else run.requests.filter(pl.col("engine") == engine)
+    rows = run.requests
+    if engine is not None:  # who names no engine has one
+        rows = rows.filter(pl.col("engine").fill_null(engine) == engine)
     output = pl.when(pl.col("generated_tokens") >= 1).then(until_the_end())
     workload, no_output = _workload(run, rows.with_columns(output_tokens=output))
     return workload, {"dropped": {"no_output": no_output}}

@@ -68,6 +68,8 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     _usable_streams()
+    # As an exception it lets writers take their unfinished files with them; servers have their own.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         code = _run(arguments)
     except BrokenPipeError:  # nobody read the error either

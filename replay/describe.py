@@ -5,6 +5,7 @@ how long a request holds its blocks, and says so.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from replay.workload_frame import Batches
 QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 RATE_BUCKETS = 60
 _LONG_GAP_US = 3_600_000_000
+_LONGEST_US = 2**61  # nobody arrives after it, and two of them have 64 bit
 _RESOLUTIONS = {"1 s": 1_000_000, "100 ms": 100_000, "10 ms": 10_000, "1 ms": 1_000, "1 us": 1}
 
 
@@ -32,8 +34,14 @@ def describe_workload(batches: Batches, assumed: Assumed) -> dict[str, Any]:
 
     Quantiles are nearest-rank: each is a value some request has. `kv_demand` is no measurement.
     """
-    names = ("arrival_us", "prompt_tokens", "output_tokens", "priority", "tenant")
-    frame = pl.concat([batch.select(names) for batch in batches])
+    names = ("arrival_us", "prompt_tokens", "output_tokens")
+    frames, priorities, tenants = [], Counter[int](), Counter[str]()
+    for batch in batches:
+        frames.append(batch.select(names))
+        priorities.update(dict(batch["priority"].value_counts().iter_rows()))
+        tenants.update(dict(batch["tenant"].drop_nulls().value_counts().iter_rows()))
+    frame = pl.concat(frames)
+    del frames
     times, span_us = frame["arrival_us"], frame["arrival_us"][-1] - frame["arrival_us"][0]
     return {
         "requests": frame.height,
@@ -44,8 +52,8 @@ def describe_workload(batches: Batches, assumed: Assumed) -> dict[str, Any]:
         "prompt_tokens": _distribution(frame["prompt_tokens"]),
         "output_tokens": _distribution(frame["output_tokens"]),
         "context_tokens": _distribution(frame["prompt_tokens"] + frame["output_tokens"]),
-        "priorities": _counts(frame["priority"]),
-        "tenants": _tenants(frame["tenant"]),
+        "priorities": _counts(priorities),
+        "tenants": _tenants(tenants),
         "prefix": _prefix(batches),
         "kv_demand": _kv_demand(frame, assumed),
         "suspicious": dict(_suspicious(frame)),
@@ -91,20 +99,18 @@ def _rate(times: pl.Series, span_us: int) -> dict[str, Any]:
     return {"window_us": width_us, "requests": [counted.get(k, 0) for k in range(buckets)]}
 
 
-def _counts(values: pl.Series) -> dict[str, int] | None:
-    """Requests by value, the ten most frequent; None where all have the default 0."""
-    counted = values.value_counts(sort=True)
-    if counted.height == 1 and counted[values.name][0] == 0:
+def _counts(priorities: Counter[int]) -> dict[str, int] | None:
+    """Requests by priority, the ten most frequent; None where all have the default 0."""
+    if set(priorities) == {0}:
         return None
-    return {str(value): n for value, n in counted.head(10).iter_rows()}
+    return {str(value): n for value, n in priorities.most_common(10)}
 
 
-def _tenants(tenants: pl.Series) -> dict[str, int] | None:
+def _tenants(tenants: Counter[str]) -> dict[str, int] | None:
     """How many there are and how much the largest has; no name, it may say who."""
-    counted = tenants.drop_nulls().value_counts(sort=True)
-    if counted.is_empty():
+    if not tenants:
         return None
-    return {"tenants": counted.height, "largest_requests": counted["count"][0]}
+    return {"tenants": len(tenants), "largest_requests": max(tenants.values())}
 
 
 def _prefix(batches: Batches) -> dict[str, Any] | None:
@@ -135,23 +141,22 @@ def _prefix(batches: Batches) -> dict[str, Any] | None:
 def _kv_demand(frame: pl.DataFrame, assumed: Assumed) -> dict[str, Any]:
     """Most blocks held at once if every request got its own at arrival and kept them."""
     # The last token needs no KV.
-    blocks = pl.col("prompt_tokens") + pl.col("output_tokens") + assumed.block_size - 2
-    held = frame.select(
-        start=pl.col("arrival_us"),
-        end=pl.col("arrival_us") + pl.col("output_tokens").cast(pl.Int128) * assumed.tpot_us,
-        blocks=blocks // assumed.block_size,
-    )
-    one = pl.lit(1, pl.Int64)
-    starts = held.select(at=pl.col("start").cast(pl.Int128), blocks="blocks", running=one)
-    ends = held.select(at="end", blocks=-pl.col("blocks"), running=-one)
+    tokens = pl.col("prompt_tokens") + pl.col("output_tokens") + (assumed.block_size - 2)
+    blocks = frame.select(tokens // assumed.block_size).to_series()
+    held = pl.min_horizontal("output_tokens", _LONGEST_US // assumed.tpot_us) * assumed.tpot_us
+    ends = frame.select(pl.col("arrival_us") + held).to_series()
+    order = ends.arg_sort()
+    freed = blocks.gather(order).cum_sum()
     # What ends at a moment has gone before what starts at it.
-    moves = pl.concat([ends, starts]).sort("at", maintain_order=True)
+    gone = ends.gather(order).search_sorted(frame["arrival_us"], side="right").cast(pl.Int64)
+    running = pl.int_range(1, frame.height + 1, eager=True) - gone
+    given_back = freed.gather((gone - 1).clip(lower_bound=0)) * (gone > 0)
     return {
         "assumed_tpot_us": assumed.tpot_us,
         "block_size": assumed.block_size,
-        "largest_request_blocks": held["blocks"].max(),
-        "peak_blocks": moves["blocks"].cum_sum().max(),
-        "peak_running": moves["running"].cum_sum().max(),
+        "largest_request_blocks": blocks.max(),
+        "peak_blocks": (blocks.cum_sum() - given_back).max(),
+        "peak_running": running.max(),
     }
 
 

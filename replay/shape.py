@@ -16,6 +16,7 @@ from replay.errors import InputError
 from replay.strict import MAX_SAFE_INTEGER
 from replay.workload_frame import BATCH_ROWS, DTYPES, Batches, numbered, window_batches
 
+_UNITS_US = (1_000_000, 100_000, 10_000, 1_000, 1)
 _MOST_PARTS = 1_000_000  # of a factor's numerator and denominator: products have 128 bit
 
 
@@ -28,6 +29,9 @@ def sliced(
         times = batch["arrival_us"]
         first += int((times < from_us).sum())
         last += batch.height if until_us is None else int((times < until_us).sum())
+    if first >= last:
+        rule = f"must keep at least one request; the last arrives at {_last_us(batches)} us"
+        raise InputError(place, "--from, --until", rule, "none")
     part = window_batches(batches, first, last - first, place)
     return _noted(part, batches, "slice", {"from_us": from_us, "until_us": until_us})
 
@@ -37,7 +41,8 @@ def scaled(
 ) -> Batches:
     """Arrivals and lengths multiplied; times rounded down, lengths to the nearest, at least 1.
 
-    A prompt that shrinks loses the prefix blocks beyond its end; one that grows shares no more.
+    A prompt that shrinks loses the prefix blocks beyond its end. One that grows shares no more: the
+    block that its last tokens filled in part is no longer the one that others have.
     """
     for factor in (time, prompt, output):
         if factor <= 0 or max(factor.numerator, factor.denominator) > _MOST_PARTS:
@@ -47,17 +52,20 @@ def scaled(
 
     def read() -> Iterator[pl.DataFrame]:
         for batch in batches:
+            whole = pl.col("prompt_tokens") // (chunk or 1)  # blocks that its tokens fill
             moved = batch.with_columns(
                 _times("arrival_us", time),
                 _length("prompt_tokens", prompt),
                 _length("output_tokens", output),
+                pl.col("prefix_blocks").list.head(whole) if prompt > 1 else "prefix_blocks",
             )
             for name in ("arrival_us", "prompt_tokens", "output_tokens"):
                 if (moved[name] > MAX_SAFE_INTEGER).any():
                     raise InputError(place, name, "must stay within 2^53 - 1 when multiplied")
             if chunk is not None:
                 most = (pl.col("prompt_tokens") + (chunk - 1)) // chunk
-                moved = moved.with_columns(pl.col("prefix_blocks").list.head(most))
+                blocks = pl.col("prefix_blocks").list.head(most)
+                moved = moved.with_columns(pl.when(blocks.list.len() > 0).then(blocks))
             yield moved.cast(pl.Schema(DTYPES))
 
     told = {"time": str(time), "prompt": str(prompt), "output": str(output)}
@@ -104,24 +112,28 @@ def tiled(
 ) -> Batches:
     """The workload `times` times, each copy `period_us` after the one before, with new ids.
 
-    By default a copy begins a mean gap after the last arrival of the one before. Copies share no
-    prefix unless `same_prefixes`.
+    By default a copy begins a mean gap after the last arrival of the one before, rounded up to the
+    unit that all arrivals are multiples of. Copies share no prefix unless `same_prefixes`.
     """
-    last_us = blocks = 0
+    last_us, blocks, units = 0, 0, list(_UNITS_US)
     for batch in batches:
-        last_us = batch["arrival_us"][-1]
-        blocks = max(blocks, _top(batch))
+        arrivals = batch["arrival_us"]
+        units = [unit for unit in units if not (arrivals % unit != 0).any()]
+        last_us, blocks = arrivals[-1], max(blocks, _top(batch))
+    if period_us is None and last_us == 0 and times > 1:
+        rule = "is needed: all requests arrive at once"
+        raise InputError(place, "--period", rule)
     gap_us = -(-last_us // max(batches.requests - 1, 1))
-    period = max(last_us + gap_us, 1) if period_us is None else period_us
+    period = -(-(last_us + gap_us) // units[0]) * units[0] if period_us is None else period_us
     if period <= last_us and times > 1:
         rule = f"must be above the last arrival, {last_us} us: copies would overlap"
-        raise InputError(place, "period", rule, str(period))
+        raise InputError(place, "--period", rule, str(period))
     step = 0 if same_prefixes else blocks
     if (
         last_us + period * (times - 1) > MAX_SAFE_INTEGER
         or blocks + step * times > MAX_SAFE_INTEGER
     ):
-        raise InputError(place, "times", "must keep every number within 2^53 - 1", str(times))
+        raise InputError(place, "--times", "must keep every number within 2^53 - 1", str(times))
     total = batches.requests * times
 
     def read() -> Iterator[pl.DataFrame]:
@@ -140,10 +152,17 @@ def tiled(
 
 def _noted(found: Batches, before: Batches | None, tool: str, told: Mapping[str, Any]) -> Batches:
     provenance = dict((before.head.provenance if before else None) or {})
+    # They counted the rows of another workload, whose attempts do not go with this one.
+    for counted in ("attempts", "dropped", "rows_read"):
+        provenance.pop(counted, None)
     if window := (found.head.provenance or {}).get("window"):
         told = {**told, "window": window}
     shaped = [*provenance.pop("shaped", ()), {"tool": tool, **told}]
     return replace(found, head=replace(found.head, provenance=provenance | {"shaped": shaped}))
+
+
+def _last_us(batches: Batches) -> int:
+    return max(int(batch["arrival_us"][-1]) for batch in batches)
 
 
 def _times(name: str, factor: Fraction) -> pl.Expr:

@@ -251,6 +251,21 @@ def test_a_report_says_that_a_load_driver_fell_behind(tmp_path: Path) -> None:
     )
 
 
+def test_a_report_says_whose_ttft_an_imported_run_has(tmp_path: Path) -> None:
+    """A benchmark tool's clock is not the engine's: its definition stands under the limitations."""
+    run = copied_run(BASELINE, tmp_path / "imported")
+    definitions = {"ttft": "from the POST to the first chunk", "tpot": "x", "itl": "x", "e2e": "x"}
+    imported = {"format": "vllm-bench", "tool_version": None, "definitions": definitions}
+    edit_manifest(run, imported=imported)
+    with store.connect(None) as db:
+        store.load_run(db, read_run(run))
+        text = markdown_report(report_data(db))
+    assert (
+        "- base-1 was imported from a file of vllm-bench: its TTFT is from the POST to the first"
+        " chunk." in text.split("## Limitations")[1]
+    )
+
+
 def test_a_report_of_nothing_says_so() -> None:
     """No run and no ledger is a report without tables, not an error."""
     text = markdown_report(EMPTY)

@@ -1,6 +1,10 @@
 """Workloads made of workloads are exactly what the same done by hand on their requests is."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.traces import FORMATS
+from collectors.traces.result import ImportResult, write_attempts
 from preempt.commands.workload import workload_group
 from replay.describe import Assumed, describe_workload
 from replay.errors import InputError, OutputExists
@@ -22,7 +27,8 @@ from replay.workload_file import read_workload, write_workload
 from replay.workload_frame import batches_of, workload_of
 from tests.test_workload_frame import workloads
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+ROOT = Path(__file__).parent.parent
+FIXTURES = ROOT / "fixtures"
 MOONCAKE = FIXTURES / "traces" / "mooncake-conversation-head.jsonl"
 FACTORS = st.fractions(Fraction(1, 50), 50, max_denominator=1000)
 
@@ -48,7 +54,7 @@ def test_a_slice_of_time_keeps_what_arrives_in_it(
     kept = [r for r in workload.requests if start <= r.arrival_us < start + length]
     batches = batches_of(workload)
     if not kept:
-        with pytest.raises(InputError, match="must be a part of"):
+        with pytest.raises(InputError, match="must keep at least one request; the last arrives at"):
             sliced(batches, "w", from_us=start, until_us=start + length)
         return
     found = workload_of(sliced(batches, "w", from_us=start, until_us=start + length), "w")
@@ -65,7 +71,10 @@ def test_scaling_is_exact_arithmetic(
 
     def by_hand(r: Request) -> tuple[Any, ...]:
         tokens = max(1, (r.prompt_tokens * prompt * 2 + 1) // 2)
-        blocks = (r.prefix_blocks or ())[: -(-tokens // chunk) if chunk else None]
+        blocks = r.prefix_blocks or ()
+        if chunk:
+            filled = r.prompt_tokens // chunk if prompt > 1 else len(blocks)
+            blocks = blocks[:filled][: -(-tokens // chunk)]
         generated = max(1, (r.output_tokens * output * 2 + 1) // 2)
         return r.request_id, r.arrival_us * time // 1, tokens, generated, blocks or None
 
@@ -142,6 +151,22 @@ def test_tiles_follow_each_other_by_a_mean_gap_and_share_nothing() -> None:
     assert [(0, (0, 1)), (10, (0,)), (100, (0, 1)), (110, (0,))] == [
         (r.arrival_us, r.prefix_blocks) for r in workload_of(same, "w").requests
     ]
+
+
+def test_a_copy_begins_in_the_unit_of_the_arrivals() -> None:
+    """Of whole milliseconds the mean gap is one, too: an export in milliseconds stays possible."""
+    workload = Workload((request(0, 0), request(1, 1_000), request(2, 3_000)))
+    found = tiled(batches_of(workload), "w", 2, period_us=None, same_prefixes=False)
+    assert [0, 1_000, 3_000, 5_000, 6_000, 8_000] == [
+        r.arrival_us for r in workload_of(found, "w").requests
+    ]
+
+
+def test_requests_that_all_arrive_at_once_need_a_period() -> None:
+    """There is no gap to repeat them by."""
+    batches = batches_of(Workload((request(0, 0), request(1, 0))))
+    with pytest.raises(InputError, match="--period is needed: all requests arrive at once"):
+        tiled(batches, "w", 2, period_us=None, same_prefixes=False)
 
 
 @pytest.mark.parametrize(("times", "period", "rule"), [(2, 10, "overlap"), (2**20, 2**40, "2.53")])
@@ -237,6 +262,24 @@ def test_each_tool_writes_a_workload_of_another_hash_that_says_what_was_done(
     assert ["scale", "tile", "slice"] == [one["tool"] for one in before]
 
 
+def test_attempts_of_another_workload_never_stay_beside_a_tools_output(tmp_path: Path) -> None:
+    """Refused without --force; removed with it; and what is no attempts' file is never touched."""
+    first, out = tmp_path / "w.parquet", tmp_path / "o.parquet"
+    write_workload(Workload((request(0, 0),)), first, ".parquet")
+    beside = tmp_path / "o.attempts.parquet"
+    write_attempts(ImportResult(batches_of(Workload((request(0, 0),)))), beside)
+    with pytest.raises(OutputExists, match=r"o\.attempts\.parquet: exists"):
+        run("scale", first, "--prompt", "2", "-o", out)
+    run("scale", first, "--prompt", "2", "-o", out, "--force")
+    assert not beside.exists()
+    beside.write_text("precious")
+    with pytest.raises(OutputExists, match="holds no attempts; move it"):
+        run("scale", first, "--prompt", "2", "-o", out, "--force")
+    assert "precious" == beside.read_text()
+    with pytest.raises(OutputExists, match="ends as the attempts of a workload do"):
+        run("scale", first, "-o", tmp_path / "x.attempts.parquet")
+
+
 def test_describe_fits_a_narrow_terminal(tmp_path: Path) -> None:
     """No line is wider than 80 columns, for a trace with everything in it."""
     path, blocks = tmp_path / "w.parquet", 0
@@ -246,3 +289,28 @@ def test_describe_fits_a_narrow_terminal(tmp_path: Path) -> None:
     lines = run("describe", path).stdout.splitlines()
     assert 80 >= max(map(len, lines))
     assert any(line.startswith(f"prefix blocks    {blocks:,} of 512 tokens") for line in lines)
+
+
+def test_a_terminated_tool_takes_its_unfinished_file_with_it(tmp_path: Path) -> None:
+    """SIGTERM ends it as Ctrl-C does: nothing is left, and the code says what ended it."""
+    path = tmp_path / "w.parquet"
+    write_workload(Workload((request(0, 0), request(1, 5))), path, ".parquet")
+    code = "from preempt.main import main; import sys; main(sys.argv[1:])"
+    arguments = [
+        "workload",
+        "tile",
+        str(path),
+        "--times",
+        "1000000",
+        "-o",
+        str(tmp_path / "o.jsonl"),
+    ]
+    with subprocess.Popen([sys.executable, "-c", code, *arguments, "-q"], cwd=ROOT) as process:
+        deadline = time.monotonic() + 60
+        while not any(p.name.startswith(".o.jsonl.") for p in tmp_path.iterdir()):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        assert 128 + signal.SIGTERM == process.wait(60)
+    assert [path] == list(tmp_path.iterdir())

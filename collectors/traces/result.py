@@ -22,6 +22,7 @@ from replay.workload import FIELDS, Workload
 from replay.workload_frame import BATCH_ROWS, Batches, Head, numbered, workload_of
 
 ATTEMPTS_SCHEMA = "preemption-attempts/1"
+ATTEMPTS_ENDING = ".attempts.parquet"
 ATTEMPTS = pl.Schema(
     {
         "source_row": pl.Int64(),
@@ -97,6 +98,11 @@ def build(
     return ImportResult(batches, told)
 
 
+def attempts_beside(workload: Path) -> Path:
+    """Where the attempts of a workload are kept."""
+    return workload.with_name(workload.stem + ATTEMPTS_ENDING)
+
+
 def write_attempts(result: ImportResult, path: Path) -> None:
     """Write the attempts as Parquet."""
     write_frame(result.attempts, path, {"schema": ATTEMPTS_SCHEMA})
@@ -120,7 +126,9 @@ def _split(
     for piece in pieces:
         rows += piece.height
         if rows > max_requests:
-            raise InputError(place, "", f"must hold at most {max_requests} requests", "more")
+            raise InputError(
+                place, "", f"must hold at most {max_requests} requests (--max-requests)", "more"
+            )
         told = piece.with_columns(reason=reason)
         kept.append(told.filter(pl.col("reason").is_null()))
         attempts.append(told.filter(pl.col("reason").is_not_null()))

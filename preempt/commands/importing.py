@@ -210,13 +210,18 @@ def _import_run(
 
 def write_result(result: "ImportResult", out: Path, *, force: bool) -> dict[str, Any]:
     """Write the workload and its attempts, or neither; what there is to say of them."""
-    from collectors.traces.result import write_attempts
+    from collectors.traces.result import ATTEMPTS_ENDING, attempts_beside, write_attempts
     from replay.workload_frame import write_workload_batches
 
-    beside = out.with_name(f"{out.stem}.attempts.parquet")
-    if beside.exists() and not force:
+    beside = attempts_beside(out)
+    if out.name.endswith(ATTEMPTS_ENDING):
+        raise OutputExists(f"{out}: ends as the attempts of a workload do; choose another name")
+    if beside.exists():
         # Left by another import, it would pass for this workload's own.
-        raise OutputExists(f"{beside}: exists; choose another path or pass --force")
+        if not force:
+            raise OutputExists(f"{beside}: exists; choose another path or pass --force")
+        if not _is_attempts(beside):
+            raise OutputExists(f"{beside}: is in the way, and holds no attempts; move it")
     with ExitStack() as stack:
         workload_file = stack.enter_context(new_file(out, force=force))
         if result.attempts.height:
@@ -233,6 +238,17 @@ def write_result(result: "ImportResult", out: Path, *, force: bool) -> dict[str,
         "output_tokens": sums.output_tokens,
         "workload_sha256": sums.sha256,
     }
+
+
+def _is_attempts(path: Path) -> bool:
+    from collectors.traces.result import ATTEMPTS_SCHEMA
+    from replay.parquet import open_batches
+
+    try:
+        with open_batches(path) as (_, metadata, _, _):
+            return metadata.get("schema") == ATTEMPTS_SCHEMA
+    except InputError:
+        return False
 
 
 def summary_line(summary: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ import click
 
 from collectors.durations import duration_text, duration_us
 from preempt.commands import options
+from preempt.commands.importing import summary_line, write_result
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
 from replay.errors import InputError, OutputExists
-from replay.output import new_file
 from replay.strict import printable
 from replay.workload_file import check_suffix
 
@@ -240,29 +240,20 @@ def _read(path: Path, max_requests: int) -> "Batches":
 
 
 def _write(batches: "Batches", out: Path, read: list[Path], how: dict[str, bool]) -> None:
-    from replay.workload_frame import write_workload_batches
+    from collectors.traces.result import ImportResult, attempts_beside
 
     check_suffix(out)
     if any(out.exists() and out.samefile(path) for path in read if path.exists()):
         raise OutputExists(f"{out}: is a file to be read; choose another path")
     with progress_shown(quiet=how["quiet"]) as progress:
         progress.phase(f"{out}: writing")
-        with new_file(out, force=how["force"]) as temporary:
-            sums = write_workload_batches(batches, temporary, out.suffix)
-    facts = {
-        "workload": str(out),
-        "requests": sums.requests,
-        "prompt_tokens": sums.prompt_tokens,
-        "output_tokens": sums.output_tokens,
-        "workload_sha256": sums.sha256,
-    }
-    say(
-        f"{out}: {sums.requests} requests, {sums.prompt_tokens} prompt tokens,"
-        f" {sums.output_tokens} output tokens, workload_sha256 {sums.sha256}",
-        quiet=how["quiet"],
-    )
+        summary = write_result(ImportResult(batches), out, force=how["force"])
+    left = [str(path) for path in read if attempts_beside(path).is_file()]
+    if left:
+        say(f"attempts are not carried over: those of {', '.join(left)}", quiet=how["quiet"])
+    say(summary_line(summary), quiet=how["quiet"])
     if how["as_json"]:
-        options.print_json(facts)
+        options.print_json(summary)
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

@@ -34,6 +34,8 @@ SELECT
     r.driver_lateness_limit_us,
     r.driver_max_lateness_us,
     r.driver_concurrency,
+    r.imported_format,
+    r.imported_definitions_ttft,
     r.offered_requests,
     q.requests AS measured_requests,
     q.ok AS measured_ok,
