@@ -35,6 +35,13 @@ def rounded(value: Any, scale: int) -> int:
     return round(Fraction(value) * scale)
 
 
+def exact_tpot(first: Any, last: Any, tokens: int | None) -> int | None:
+    """Microseconds of a token after the first, of moments in seconds, by fractions."""
+    if first is None or last is None or tokens is None or tokens < 2:
+        return None
+    return round((Fraction(last) - Fraction(first)) * 10**6 / (tokens - 1))
+
+
 def write(path: Path, *objects: Any, sep: str = "\n") -> Path:
     """A file of these JSON values."""
     path.write_text(sep.join(json.dumps(one) for one in objects))

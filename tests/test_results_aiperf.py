@@ -6,9 +6,9 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from results_files import FILES, RECORDED, columns, rounded, values, write
+from results_files import FILES, RECORDED, columns, exact_tpot, rounded, values, write
 
-from collectors.results.aiperf import read
+from collectors.results.aiperf import TWICE, read
 from replay.errors import InputError
 
 NEW = RECORDED / "aiperf-0.13.0" / "ok.profile_export.jsonl"
@@ -33,8 +33,8 @@ def record(**changes: Any) -> dict[str, Any]:
 def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path: Path) -> None:
     """Milliseconds are rounded to microseconds once; the server's counts win."""
     (found,) = read(path)
-    names = ("time_ns", "ttft_us", "e2e_us", "prompt_tokens", "generated_tokens", "status")
-    for raw, got in zip(values(path), columns(found.rows, *names), strict=True):
+    names = ("time_ns", "ttft_us", "e2e_us", "prompt_tokens", "generated_tokens", "tpot_us")
+    for raw, got in zip(values(path), columns(found.rows, *names, "status"), strict=True):
         metrics = {name: m["value"] for name, m in raw["metrics"].items()}
         times = [metrics.get(name) for name in ("time_to_first_token", "request_latency")]
         counts = [
@@ -44,7 +44,9 @@ def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path
         status = "error" if raw.get("error") else "ok"
         status = "aborted" if raw["metadata"]["was_cancelled"] else status
         us = [None if t is None else rounded(t, 1000) for t in times]
-        assert (raw["metadata"]["request_start_ns"], *us, *counts, status) == got
+        first, last = (None if t is None else t / 1000 for t in times)
+        per_token = exact_tpot(first, last, metrics.get("usage_completion_tokens"))
+        assert (raw["metadata"]["request_start_ns"], *us, *counts, per_token, status) == got
 
 
 @pytest.mark.parametrize("path", FILES["aiperf"], ids=lambda p: f"{p.parent.name}/{p.stem}")
@@ -88,6 +90,30 @@ def test_a_warm_up_is_part_of_neither_workload_nor_latencies(tmp_path: Path) -> 
     (found,) = read(write(tmp_path / "a.jsonl", warm, record()))
     result = found.workload("a", 10)
     assert ({"warmup": 1}, 1) == (result.attempts_by_reason, len(result.workload))
+
+
+def test_a_record_that_comes_twice_counts_once_and_that_is_said(tmp_path: Path) -> None:
+    """The same id and the same numbers; an id alone is no proof, and neither are numbers."""
+    named, other = ({"x_request_id": name} for name in ("a", "b"))
+    lines = [record(metadata=named), record(metadata=other), record(metadata=named)]
+    (found,) = read(write(tmp_path / "a.jsonl", *lines))
+    assert ([1, 2], (TWICE,)) == (found.rows["line"].to_list(), found.notes)
+    assert TWICE in (found.workload("a", 10).batches.head.provenance or {})["notes"]
+    late = record(metadata=named | {"request_start_ns": 10**18 + 5})
+    (found,) = read(write(tmp_path / "a.jsonl", record(metadata=named), late, record(), record()))
+    assert (4, ()) == (found.rows.height, found.notes)
+
+
+@pytest.mark.parametrize("path", FILES["aiperf"], ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_the_aggregate_is_refused_with_the_name_of_the_file_that_is_wanted(
+    tmp_path: Path, path: Path
+) -> None:
+    """As AIPerf writes it, and on one line."""
+    aggregate = path.with_name(f"{path.stem}_aiperf.json")
+    on_a_line = write(tmp_path / "a.json", json.loads(aggregate.read_text()))
+    for one in (aggregate, on_a_line):
+        with pytest.raises(InputError, match=r"profile_export\.jsonl \(--export-level records\)"):
+            read(one)
 
 
 @pytest.mark.parametrize(

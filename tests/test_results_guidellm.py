@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from results_files import RECORDED, columns, rounded, values, write
+from results_files import RECORDED, columns, exact_tpot, rounded, values, write
 
 from collectors.results.guidellm import IN_FLIGHT, PHASES, read
 from replay.errors import InputError
@@ -70,10 +70,11 @@ def test_moments_are_the_texts_own_digits() -> None:
             rounded(t["request_start"], 10**9),
             rounded(t["first_token_iteration"] - t["request_start"], 10**6),
             rounded(t["last_token_iteration"] - t["request_start"], 10**6),
+            exact_tpot(t["first_token_iteration"], t["last_token_iteration"], r["output_tokens"]),
         )
-        for t in times
+        for r, t in zip(raw["requests"]["successful"], times, strict=True)
     ]
-    assert wanted == list(columns(found.rows, "time_ns", "ttft_us", "e2e_us"))
+    assert wanted == list(columns(found.rows, "time_ns", "ttft_us", "e2e_us", "tpot_us"))
 
 
 def test_a_report_says_its_version_model_and_start() -> None:
@@ -129,6 +130,40 @@ def test_a_failed_request_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     assert [500_000, None, None] == found.rows["tpot_us"].to_list()
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("successful", {"status": "errored"}, "info.status must be completed .*, got a string of"),
+        ("successful", {"status": "sk-SECRET"}, "info.status must be completed .*, got a string"),
+        ("successful", {"error": "sk-SECRET"}, "info.error must be null or false.*, got a string"),
+        ("errored", {"status": "completed"}, "info.status must not be completed in this list"),
+        ("incomplete", {"status": "completed"}, "info.status must not be completed in this list"),
+    ],
+)
+def test_a_request_that_ended_otherwise_than_its_list_says_is_refused(
+    tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    """A failure among the successes would count as one."""
+    raw, odd = report(row()), row()
+    odd["info"] |= changes
+    raw["benchmarks"][0]["requests"][name] = [row() | {"info": row()["info"]}, odd]
+    with pytest.raises(InputError, match=rf"requests.{name}\[1\]: {message}") as caught:
+        read(write(tmp_path / "g.json", raw))
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["errored", "canceled"])
+def test_the_oldest_reports_failures_among_the_successes_are_refused(
+    tmp_path: Path, key: str
+) -> None:
+    """Before there was a status there were flags."""
+    raw = json.loads(WHOLE[-1].read_text())
+    raw["benchmarks"][0]["requests"]["successful"][3]["scheduler_info"][key] = True
+    wanted = rf"requests.successful\[3\]: scheduler_info.{key} must be null or false.*, got true"
+    with pytest.raises(InputError, match=wanted):
+        read(write(tmp_path / "g.json", raw))
+
+
 def test_several_rates_are_several_benchmarks(tmp_path: Path) -> None:
     """A sweep makes one after another."""
     raw = report(row())
@@ -159,6 +194,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "benchmark 1: requests is required",
     ),
     "no start": (report(row(request_start=None)), "request_start must be a number"),
+    "before 1970": (
+        report(row(), row(request_start=-5)),
+        r"successful\[1\]: info.timings.request_start must be >= 0 \(seconds since 1970\), got -5",
+    ),
     "first before start": (
         report(row(first_token_iteration=999.5)),
         r"requests.successful\[0\]: info.timings.first_token_iteration must not be before the req",

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from results_files import FILES, RECORDED, columns, rounded, values, write
+from results_files import FILES, RECORDED, columns, exact_tpot, rounded, values, write
 
 from collectors.results.inference_perf import read
 from replay.errors import InputError
@@ -37,7 +37,15 @@ def answered(**changes: Any) -> dict[str, Any]:
 def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path: Path) -> None:
     """Seconds are subtracted as they are written, and rounded once."""
     (found,) = read(path)
-    names = ("time_ns", "ttft_us", "e2e_us", "prompt_tokens", "generated_tokens", "status")
+    names = (
+        "time_ns",
+        "ttft_us",
+        "e2e_us",
+        "prompt_tokens",
+        "generated_tokens",
+        "status",
+        "tpot_us",
+    )
     for raw, got in zip(values(path)[0], columns(found.rows, *names), strict=True):
         sent = raw["start_time"]
         answer = raw["info"]["response_metrics"] or {}
@@ -45,9 +53,10 @@ def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path
         us = [None if t is None else rounded(t - sent, 10**6) for t in (chunks[0], chunks[-1])]
         usage = answer.get("server_usage") or {}
         prompt = usage.get("prompt_tokens", raw["info"]["input_tokens"])
-        ended = (us, usage.get("completion_tokens"), "ok")
+        per_token = exact_tpot(chunks[0], chunks[-1], usage.get("completion_tokens"))
+        ended = (us, usage.get("completion_tokens"), "ok", per_token)
         if raw["error"]:
-            ended = ([us[0], None], answer.get("output_tokens"), "error")
+            ended = ([us[0], None], answer.get("output_tokens"), "error", None)
         assert (rounded(sent, 10**9), *ended[0], prompt, *ended[1:]) == got
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_files import FILES, RECORDED, columns, rounded, values, write
+from results_files import FILES, RECORDED, columns, exact_tpot, rounded, values, write
 
 from collectors.results.otel import CUT, TWICE, read
-from collectors.tpot import tpot_us
 from replay.errors import InputError
 
 NEW = RECORDED / "otel" / "vllm-0.32.0.jsonl"
@@ -65,8 +64,8 @@ def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path
         parts += ("time_in_model_prefill", "time_in_model_decode")
         us = [rounded(told[LATENCY + part], 10**6) for part in parts]
         prompt, output = (int(told[f"gen_ai.usage.{k}_tokens"]) for k in ("prompt", "completion"))
-        tpot = tpot_us(0, us[-1], output)
-        assert (int(raw["startTimeUnixNano"]), prompt, output, tpot, *us) == got
+        per_token = exact_tpot(0, told[LATENCY + parts[-1]], output)
+        assert (int(raw["startTimeUnixNano"]), prompt, output, per_token, *us) == got
 
 
 def test_a_recorded_file_gives_its_requests_and_nothing_else() -> None:

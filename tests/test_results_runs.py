@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from results_files import FILES, RECORDED, write
 
 from collectors.results import FORMATS, known_sources
+from collectors.results.runs import write_runs
 from collectors.run import read_run, run_workload
 from preempt.commands.importing import import_command
 from preempt.main import cli
@@ -141,6 +142,13 @@ def test_a_request_without_a_prompt_length_makes_no_row_and_is_counted(tmp_path:
         told["runs"][0]["left_out"],
     )
     assert {"no_prompt": 8} == read_run(tmp_path / "run").manifest["imported"]["left_out"]
+
+
+def test_requests_without_a_row_are_told_in_words(tmp_path: Path) -> None:
+    """What the file lacks of them, and not how they ended, which their attempts say."""
+    path = RECORDED / "aiperf-0.13.0" / "failures-cancellations.profile_export.jsonl"
+    (written,) = write_runs(FORMATS["aiperf"].read(path), tmp_path / "run")
+    assert "8 whose prompt length the file does not say" == written.left_out_in_words
 
 
 def test_the_same_file_is_the_same_run_again(tmp_path: Path) -> None:

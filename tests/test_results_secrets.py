@@ -28,7 +28,7 @@ PLANTED = [
     for path in paths
     if path.stem not in {"summary", "sampled", "all-failed"}
 ]
-NEEDED = {"unit", "benchmark_phase", "version", "guidellm_version"}
+NEEDED = {"unit", "benchmark_phase", "version", "guidellm_version", "status"}
 
 
 def load(path: Path) -> list[Any]:

@@ -9,7 +9,7 @@ from statistics import fmean, median, pstdev
 from typing import Any
 
 import pytest
-from results_files import FILES, RECORDED, columns, rounded, values, write
+from results_files import FILES, RECORDED, columns, exact_tpot, rounded, values, write
 
 from collectors.results.rows import Measured
 from collectors.results.vllm_bench import read
@@ -74,6 +74,9 @@ def test_every_number_of_a_recorded_file_is_what_fractions_make_of_its_text(path
         ]
         e2e = [rounded(t, 10**6) if good else None for t, good in zip(whole, ok, strict=True)]
         assert e2e == found.rows["e2e_us"].to_list()
+        each = zip(raw["ttfts"], whole, raw["output_lens"], ok, strict=True)
+        tpots = [exact_tpot(t, e, n) if good else None for t, e, n, good in each]
+        assert tpots == found.rows["tpot_us"].to_list()
 
 
 @pytest.mark.parametrize("path", [p for p in DETAILED if p.stem != "all-failed"], ids=ids)
@@ -138,10 +141,31 @@ def test_a_failure_is_known_by_its_error_or_its_emptiness_never_by_a_value(tmp_p
         itls=[[0.1], [], []],
         latencies=[0.0, 0.0, 0.0],
         completed=1,
+        failed=2,
     )
     wanted = [("error", None, 500_000, None), ("error", None, None, None), ("ok", 1, None, None)]
     names = ("status", "generated_tokens", "ttft_us", "e2e_us")
     assert wanted == list(columns(found.rows, *names))
+
+
+def test_tpot_is_rounded_once_from_the_files_own_digits() -> None:
+    """A recorded request of 5.499 us a token is not 6, as its rounded latencies would make it."""
+    (found,) = read(NEW / "timed-trace.json")
+    assert 5 == found.rows["tpot_us"][2]
+
+
+def test_a_success_without_a_first_chunks_time_keeps_its_end_to_end_latency(tmp_path: Path) -> None:
+    """`ttfts` 0.0 says nothing of `latencies`."""
+    found = one(tmp_path, ttfts=[0.0, 0.0, 0.25])
+    wanted = [(None, None, 1_000_000), (None, None, None), (250_000, None, 250_000)]
+    assert wanted == list(columns(found.rows, "ttft_us", "tpot_us", "e2e_us"))
+
+
+def test_totals_that_agree_or_are_no_numbers_are_read(tmp_path: Path) -> None:
+    """A user's `--metadata` can have put a text under their names."""
+    agree: dict[str, Any] = {"total_input_tokens": 40, "total_output_tokens": 4, "num_prompts": 9}
+    texts = dict.fromkeys(("failed", *agree), "x") | {"total_output_tokens": {"a": [1]}}
+    assert one(tmp_path, **agree).rows.equals(one(tmp_path, **texts).rows)
 
 
 def test_a_success_without_a_token_is_one_if_the_tool_counted_it(tmp_path: Path) -> None:
@@ -202,6 +226,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "error no text": ({"errors": ["", 4, ""]}, r"errors\[1\] must be a text, got 4"),
     "count": ({"completed": 3}, "completed must be 2, the requests without an error, got 3"),
     "e2e before": ({"latencies": [0.1, 0.0, 0.25]}, r"latencies\[0\] must be at least ttfts"),
+    "failed": ({"failed": 2}, "failed must be 1, the requests that are not completed, got 2"),
+    "output": ({"total_output_tokens": 4.5}, "total_output_tokens must be 4, the .*, got"),
     "no model": ({"model_id": None}, "model_id is required in a result of vllm bench serve"),
     "model": ({"model_id": ["m"]}, "model_id must be a single value, got a list"),
 }
@@ -219,7 +245,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "empty": ("", "must be JSON, got the end of the file"),
     "blank": (" \n", "must be JSON, got the end of the file"),
     "a list": ("[]", "must be an object, got a list"),
-    "no json": ('{"model_id": sk-SECRET}', "must be JSON, got a mistake in the 65536 bytes before"),
+    "no json": ('{"model_id": sk-SECRET}', "must be JSON, got a mistake in the first 23 bytes"),
     "cut": ('{"model_id": "m', "must be JSON, got the end of the file"),
     "twice": ('{"model_id": "a", "model_id": "b"}', "must not repeat a key, got model_id twice"),
     "bad utf-8": ('{"model_id": "\udcff"}', "must be JSON"),

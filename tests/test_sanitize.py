@@ -11,6 +11,7 @@ from sanitize_tools import (
     BASE,
     OTHER_KEY,
     attempts,
+    counting,
     done,
     event_row,
     manifest,
@@ -77,7 +78,7 @@ def test_requests_of_one_moment_keep_their_order_under_every_key(
     path = write(Workload(requests), tmp_path / "raw.jsonl")
     made = [
         done(sanitized(path, tmp_path / key, key=key)).read_workload()
-        for key in ("k" * 16, "l" * 16, "m" * 64)
+        for key in ("kl" * 8, "lm" * 8, "mn" * 32)
     ]
     assert 1 == len({event_hash(one, profile) for one in made})
     for one in made:
@@ -307,7 +308,8 @@ def test_a_network_address_is_no_version(tmp_path: Path) -> None:
 
 def test_attempts_before_the_first_request_begin_the_time(tmp_path: Path) -> None:
     """The earliest of requests and attempts is microsecond 0 of both."""
-    path = write(workload(), tmp_path / "raw" / "w.parquet")
+    told = counting(failed=1, no_output=1)
+    path = write(workload(provenance=told), tmp_path / "raw" / "w.parquet")
     attempts(path, [(4, "failed", 4_000_000, 7, None), (9, "no_output", 7_000_000, 7, 0)])
     result = done(sanitized(path, tmp_path / "shared"))
     assert [1_000_000, 1_250_000, 2_000_000] == result.column("arrival_us")
@@ -336,6 +338,67 @@ def test_attempts_that_break_a_rule_are_refused_by_row_and_column(
     result = sanitized(path, tmp_path / "shared")
     assert (2, "") == (result.ended.code, said(result.folder))
     assert f"w.attempts.parquet: row 1: {field} must be an integer" in result.ended.err
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
+@pytest.mark.parametrize(
+    "provenance", [{"attempts": {}}, counting(failed=2), counting(no_output=1)]
+)
+def test_attempts_of_another_workload_are_refused(
+    tmp_path: Path, provenance: dict[str, Any], suffix: str
+) -> None:
+    """Other numbers by reason than the provenance has: one line, no key, and a way out."""
+    path = write(workload(provenance=provenance), tmp_path / "raw" / f"w{suffix}")
+    beside = attempts(path, [(1, "failed", 0, 1, 1)])
+    key, out = tmp_path / "key", tmp_path / "o.parquet"
+    ended = preempt("sanitize", path, "-o", out, "--key-file", key)
+    assert (2, 1) == (ended.code, len(ended.err.splitlines()))
+    assert str(beside) in ended.err
+    assert "remove or move the file, got 1 in all" in ended.err
+    assert ["raw"] == [p.name for p in tmp_path.iterdir()]
+    beside.rename(tmp_path / "moved.parquet")
+    assert 0 == preempt("sanitize", path, "-o", out, "--key-file", key).code
+
+
+def test_shared_attempts_are_still_their_workloads(tmp_path: Path) -> None:
+    """What was sanitized, reasons in strangers' words included, is sanitized once more."""
+    told = {"attempts": {"failed": 1, "lost": 1, "late": 1}}
+    path = write(workload(provenance=told), tmp_path / "raw" / "w.json")
+    attempts(path, [(k, reason, 0, 1, 1) for k, reason in enumerate(("late", "failed", "lost"))])
+    once = done(sanitized(path, tmp_path / "once"))
+    again = done(sanitized(once.workload, tmp_path / "again"))
+    kept = pl.read_parquet(again.folder / "w.attempts.parquet")
+    assert ["other", "failed", "other"] == kept["reason"].to_list()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".json"])
+def test_a_workload_of_an_unknown_column_is_refused_before_anything_is_written(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The reader refuses it, as help and documentation say; nothing is dropped in silence."""
+    path = write(workload(name=None), tmp_path / "raw" / f"w{suffix}")
+    if suffix == ".parquet":
+        frame = pl.read_parquet(path).with_columns(prompt=pl.lit("x"))
+        metadata = {"schema": "preemption-workload/1", "prefix_block_tokens": "512"}
+        frame.write_parquet(path, metadata=metadata)
+    else:
+        path.write_text(path.read_text().replace('"prompt_tokens"', '"prompt":1,"prompt_tokens"'))
+    key = tmp_path / "key"
+    ended = preempt("sanitize", path, "-o", tmp_path / "o.parquet", "--key-file", key)
+    assert (2, ["raw"]) == (ended.code, [p.name for p in tmp_path.iterdir()])
+    assert "unknown" in ended.err
+    told = preempt("sanitize", "--help").out
+    assert "no contract knows are refused by the reader" in " ".join(told.split())
+
+
+def test_a_run_without_prefix_blocks_has_no_line_about_them(tmp_path: Path) -> None:
+    """A report tells of what there is."""
+    rows = [request_row("r", 0)]
+    result = done(
+        sanitized(raw_run(tmp_path / "raw", manifest(), requests=rows), tmp_path / "shared")
+    )
+    assert "request ids: 1 became pseudonyms" in result.ended.err
+    assert "prefix blocks" not in result.ended.err
 
 
 def test_what_an_importer_said_of_a_public_trace_is_said_again(tmp_path: Path) -> None:
@@ -374,7 +437,6 @@ def test_the_report_counts_the_rows_of_every_step(tmp_path: Path) -> None:
         "tenants pseudonymised: 2 of 3 rows",
         "request ids pseudonymised: 3 of 3 rows",
         "prefix blocks renumbered: 2 of 3 rows",
-        "columns off the allow-list dropped: 0 of 3 rows",
         "name: dropped",
-        "provenance: 1 keys dropped or changed",
+        "provenance: 1 key dropped or changed",
     ] == [line.strip() for line in result.ended.err.splitlines()[:-1]]

@@ -80,21 +80,96 @@ def test_an_empty_file_holds_nothing(tmp_path: Path, name: str) -> None:
         ("a.parquet", b"PAR1 nonsense PAR1", "must be a readable Parquet file"),
         ("a.json", b"", "must not be empty"),
         ("a.json", b'{"a": tell-nobody}', "must be JSON"),
-        ("a.jsonl", b'{"a": 1}\n{"tell-nobody"\n', "a.jsonl:2: must be JSON"),
-        ("a.json", b"[" * 200_000, "nesting too deep"),
+        ("a.json", b'{"a": 1} {"a": tell-nobody}', "must be JSON"),
+        ("a.json", b"1 " * 100_001, "must hold at most 100000 values"),
+        ("a.json", b"\xff\xfe", "must be UTF-8 text"),
+        ("a.jsonl", b'{"a": 1}\n{"tell-nobody"\n', "must be JSON"),
+        ("a.json", b"[" * 200_000, "must be JSON"),
         ("a.json", b'{"tell-nobody": 1, "tell-nobody": 2}', "must not repeat a key"),
         ("a.toml", b"tell-nobody", "must be TOML"),
-        ("a.csv", b"a,b\n" + b"x" * 200_000 + b",1\n", "must be CSV"),
+        ("a.toml", b"a = {tell-nobody = 1, tell-nobody = 2}", "must be TOML"),
+        (
+            "a.csv",
+            b"a,b\n" + b"x" * 200_000 + b",1\n",
+            "must be CSV with cells of at most 131072 bytes",
+        ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line_and_exit_2(
+def test_a_file_that_cannot_be_read_is_a_finding_and_hides_no_other(
     tmp_path: Path, name: str, data: bytes, told: str
 ) -> None:
-    """A damaged file is not one that holds nothing; its content is not in the line."""
-    (tmp_path / name).write_bytes(data)
-    line = refused(tmp_path / name)
-    assert told in line
-    assert "tell-nobody" not in line
+    """A damaged file is not one that holds nothing; its content is in no line."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / name).write_bytes(data)
+    (folder / "z.json").write_text('{"note": "tell-nobody"}')
+    findings = found(folder)
+    assert (name, "", f"cannot be read: {told}") in findings
+    assert ("z.json", "note", "text") in findings
+    assert (name, "", f"cannot be read: {told}") in found(folder / name)
+    ended = preempt("sanitize", "--check", folder, "--json")
+    assert "tell-nobody" not in ended.err + ended.out
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.toml", "a.csv"])
+def test_text_in_a_damaged_file_is_still_looked_at(tmp_path: Path, name: str) -> None:
+    """Of what no parser takes, what it says is found by lines."""
+    damage = b"x" * 200_000 if name == "a.csv" else b"}{"
+    (tmp_path / name).write_bytes(damage + b'\n"jane@example.org\n')
+    findings = found(tmp_path / name)
+    assert (name, "lines", "e-mail addresses") in findings
+    assert any(kind.startswith("cannot be read: ") for _, _, kind in findings)
+
+
+@pytest.mark.parametrize("between", ["", "\n", " \r\n\t"])
+def test_json_objects_appended_to_one_another_are_each_looked_at(
+    tmp_path: Path, between: str
+) -> None:
+    """A benchmark's results, appended, are keys and values and no damaged file."""
+    texts = (json.dumps({"count": 1}), json.dumps({"kind": "jane"}), json.dumps({"source": "me"}))
+    (tmp_path / "a.json").write_text(between.join(texts) + between)
+    assert [("a.json", "kind", "text"), ("a.json", "source", "text")] == found(tmp_path / "a.json")
+
+
+def test_more_files_than_are_read_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory of too many files is told, after what was found in the first."""
+    monkeypatch.setattr("collectors.sanitize.scan._MOST_FILES", 1)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("tell nobody")
+    assert [
+        (".", "", "more than 1 files: the others not read"),
+        ("a", "lines", "text"),
+    ] == found(tmp_path)
+
+
+def test_a_directory_that_nobody_may_list_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in it is not known, what lies beside it is."""
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "z").write_text("tell nobody")
+    scandir = os.scandir
+
+    def refusing(folder: str) -> object:
+        if Path(folder).name == "shut":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert [
+        ("shut", "", "cannot be read: Permission denied"),
+        ("z", "lines", "text"),
+    ] == found(tmp_path)
+
+
+def test_one_finding_is_one_finding(tmp_path: Path) -> None:
+    """The last line counts in words that fit."""
+    (tmp_path / "a").write_text("tell nobody")
+    assert "a: 1 finding; do not share it" in preempt("sanitize", "--check", tmp_path / "a").err
+    (tmp_path / "b").write_text("tell nobody")
+    assert "2 findings; do not share it" in preempt("sanitize", "--check", tmp_path).err
 
 
 def test_a_path_that_is_not_there_is_one_line_and_exit_2(tmp_path: Path) -> None:
@@ -111,7 +186,7 @@ def test_deep_json_within_reason_is_looked_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.bin", "a.csv", "a.jsonl", "a.json", "a.toml", "a.parquet"])
 def test_a_gigabyte_of_nothing_takes_little_memory(tmp_path: Path, name: str) -> None:
-    """A huge sparse file is refused or found binary from its first part."""
+    """A huge sparse file is told to be unreadable or binary from its first part."""
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(2**30)
@@ -119,7 +194,8 @@ def test_a_gigabyte_of_nothing_takes_little_memory(tmp_path: Path, name: str) ->
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ended = preempt("sanitize", "--check", path)
-    assert ended.code == (1 if name == "a.bin" else 2)
+    assert 1 == ended.code
+    assert name == "a.parquet" or "binary, so nobody looks into it" in ended.err
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024
 
 

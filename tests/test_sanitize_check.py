@@ -241,6 +241,14 @@ def test_a_raw_run_is_found_out_everywhere(tmp_path: Path) -> None:
     }
 
 
+def test_a_raw_runs_manifest_is_called_one(tmp_path: Path) -> None:
+    """What the privacy of a manifest says is explained, not just called a text."""
+    run = raw_run(tmp_path / "run", manifest(), requests=[request_row("r", 0)])
+    assert [("manifest.json", "privacy", "a raw run")] == [
+        one for one in found(run) if one[1] == "privacy"
+    ]
+
+
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in (FIXTURES / "runs").iterdir() if p.is_dir())
 )

@@ -10,7 +10,9 @@ import polars as pl
 import pytest
 from sanitize_tools import (
     BASE,
+    KEY,
     attempts,
+    counting,
     done,
     event_row,
     key_file,
@@ -32,7 +34,7 @@ from replay.workload_file import read_workload
 
 def test_the_same_input_and_key_give_the_same_bytes(tmp_path: Path) -> None:
     """Nothing of the moment or the machine is in what is written."""
-    path = write(workload(), tmp_path / "raw" / "w.parquet")
+    path = write(workload(provenance=counting(failed=1)), tmp_path / "raw" / "w.parquet")
     attempts(path, [(1, "failed", 0, 1, None)])
     for source in (BASE, path):
         one, two = (sanitized(source, tmp_path / f"{source.name}-{k}") for k in (0, 1))
@@ -68,6 +70,8 @@ def test_force_replaces_a_workload_and_never_a_run(tmp_path: Path) -> None:
     again = preempt("sanitize", run, *options)
     assert 2 == again.code
     assert "w.run: exists" in again.err
+    told = " ".join(preempt("sanitize", "--help").out.split())
+    assert "--force replaces a workload and its attempts, never the directory of a run." in told
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_force_never_destroys_what_is_read(tmp_path: Path, out: str, key: str, t
     path = write(workload(), tmp_path / "raw.parquet")
     beside = attempts(path, [(1, "failed", 0, 1, 1)])
     (tmp_path / key).touch(mode=0o600)
-    (tmp_path / key).write_text("k" * 32)
+    (tmp_path / key).write_text(KEY)
     before = _bytes(tmp_path)
     ended = preempt("sanitize", path, "-o", tmp_path / out, "--key-file", tmp_path / key, "--force")
     assert 2 == ended.code
@@ -126,6 +130,22 @@ def test_a_workload_that_cannot_be_written_leaves_no_run(
     monkeypatch.setattr("replay.workload_frame.write_workload_batches", full)
     result = sanitized(run, tmp_path / "shared")
     assert (2, "") == (result.ended.code, said(result.folder))
+
+
+def test_a_full_disk_is_told_by_the_name_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a run is written before it is whole is nobody's business."""
+    run = raw_run(tmp_path / "raw", manifest(), requests=[request_row("r", 0)])
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("collectors.writer.write_frame", full)
+    result = sanitized(run, tmp_path / "shared")
+    assert (2, "") == (result.ended.code, said(result.folder))
+    assert f"{result.run}: cannot be written: No space left on device" in result.ended.err
+    assert "partial" not in result.ended.err
 
 
 def test_a_run_whose_place_is_taken_meanwhile_takes_its_workload_back(
@@ -238,6 +258,10 @@ def test_an_input_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
         (("IN", "-o", "w.parquet"), "Missing option -o or --key-file"),
         (("IN", "-o", "w.csv", "--key-file", "k"), "must end in one of"),
         (("IN", "-o", "w.parquet", "--key-file", "k", "--run", "r"), "--run goes with a run"),
+        (
+            ("IN", "-o", "w.json", "--key-file", "k", "--merge-tenants", "2", "--drop-tenants"),
+            "--drop-tenants leaves none for --merge-tenants",
+        ),
         (("IN", "--check", "-o", "w.parquet"), "--check writes nothing"),
         (
             ("IN", "-o", "w.parquet", "--key-file", "k", "--round-arrivals", "fast"),

@@ -56,10 +56,10 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> No
 
 
 @pytest.mark.parametrize(
-    "kind", ["link", "dangling", "directory", "fifo", "short", "empty", "long"]
+    "kind", ["link", "dangling", "directory", "fifo", "short", "empty", "long", "same"]
 )
 def test_what_is_no_private_regular_file_is_no_key(tmp_path: Path, kind: str) -> None:
-    """Links, directories, pipes and files of a wrong size are refused, and nothing hangs."""
+    """Links, pipes, files of a wrong size or of one byte only are refused, and nothing hangs."""
     key = tmp_path / "key"
     told = {
         "link": "must not be a symbolic link",
@@ -69,6 +69,7 @@ def test_what_is_no_private_regular_file_is_no_key(tmp_path: Path, kind: str) ->
         "short": "must hold 16 to 4096 bytes; remove it to have one made, got 15",
         "empty": "must hold 16 to 4096 bytes; remove it to have one made, got 0",
         "long": "must hold 16 to 4096 bytes; remove it to have one made, got 4097",
+        "same": "must be random; remove it to have one made, got bytes that are all the same",
     }[kind]
     match kind:
         case "link" | "dangling":
@@ -82,7 +83,8 @@ def test_what_is_no_private_regular_file_is_no_key(tmp_path: Path, kind: str) ->
             os.mkfifo(key, 0o600)
         case _:
             key.touch(mode=0o600)
-            key.write_text({"short": "k" * 15 + "\n", "empty": "", "long": "k" * 5000}[kind])
+            texts = {"short": "k" * 15, "empty": "", "long": "k" * 5000, "same": "k" * 64}
+            key.write_text(texts[kind] + "\n")
     ended = sanitize_with(key, tmp_path)
     assert 2 == ended.code
     assert told in ended.err

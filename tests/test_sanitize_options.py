@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sanitize_tools import (
     BASE,
     attempts,
+    counting,
     done,
     event_row,
     manifest,
@@ -63,7 +64,7 @@ def test_rounded_arrivals_and_bucketed_tokens_are_the_same_in_run_and_workload(
 
 def test_rounded_arrivals_and_bucketed_tokens_of_a_workload_file(tmp_path: Path) -> None:
     """A file's arrivals go down and its tokens up, its attempts' too; provenance says so."""
-    path = write(workload(), tmp_path / "raw" / "w.json")
+    path = write(workload(provenance=counting(failed=1)), tmp_path / "raw" / "w.json")
     attempts(path, [(1, "failed", 5_390_000, 1, None)])
     options = ("--round-arrivals", "200ms", "--bucket-tokens", "100")
     result = done(sanitized(path, tmp_path / "shared", *options))

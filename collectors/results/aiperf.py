@@ -5,13 +5,14 @@ are no part of what was measured: they are attempts of the workload, and no rows
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from collectors.results.rows import Definitions, Measured, Result, gather, start_of
 from collectors.results.stream import line_cursor
-from collectors.results.units import duration_us, moment_ns, tokens
-from collectors.tpot import tpot_us
+from collectors.results.units import duration, moment_ns, tokens, tpot_us, us
 from collectors.traces.lines import numbered_lines, place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -41,7 +42,8 @@ DEFINITIONS = Definitions(
     e2e="request_latency: from the start of the request to the last response with content; kept",
 )
 CLOCK = "client wall clock (time.time_ns); latencies by its monotonic clock"
-SOURCES = (SOURCE,)
+TWICE = "records that came more than once are counted once"
+SOURCES = (replace(SOURCE, notes=(*SOURCE.notes, TWICE)),)
 _UNITS = {"ns": 9, "us": 6, "ms": 3, "sec": 0, "s": 0}
 _TIME = ("time_to_first_token", "request_latency")
 _TOKENS = (
@@ -55,27 +57,55 @@ _TOKENS = (
 _METRIC = {"value": None, "unit": None}
 _RECORD = {
     "metadata": dict.fromkeys(
-        ("request_start_ns", "benchmark_phase", "was_cancelled", "context_overflow_skip")
+        (
+            *("request_start_ns", "benchmark_phase", "was_cancelled", "context_overflow_skip"),
+            "x_request_id",
+        )
     ),
     "metrics": dict.fromkeys((*_TIME, *_TOKENS), _METRIC),
     "error": {"code": None},
 }
-_NEEDED = "is required in AIPerf's profile_export.jsonl (--export-level records)"
+_FILE = "AIPerf's profile_export.jsonl (--export-level records)"
+_NEEDED = f"is required in {_FILE}"
+
+
+@dataclass
+class _Seen:
+    records: set[int] = field(default_factory=set)
+    twice: bool = False
 
 
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """The one benchmark of the file at `path` (plain or gzip; `-`: standard input)."""
-    place = place_of(path)
-    rows = gather(_rows(path), place, max_requests)
-    return [Measured(SOURCE, DEFINITIONS, CLOCK, rows, start=start_of(rows))]
+    place, seen = place_of(path), _Seen()
+    rows = gather(_rows(path, seen), place, max_requests)
+    notes = (TWICE,) if seen.twice else ()
+    return [Measured(SOURCE, DEFINITIONS, CLOCK, rows, start=start_of(rows), notes=notes)]
 
 
-def _rows(path: Path) -> Iterator[Result]:
+def _rows(path: Path, seen: _Seen) -> Iterator[Result]:
     for line, place, text in numbered_lines(path, MAX_LINE_BYTES):
+        if line == 1 and text.strip() in ("{", "["):  # the aggregate beside it, ..._aiperf.json
+            raise InputError(place, "", f"must be a record of {_FILE}", "JSON over several lines")
         cursor = line_cursor(text, place)
-        record = cursor.pick(_RECORD, "")
+        record = cursor.pick(_RECORD, "") or {}
         cursor.end()
-        yield _row(record or {}, line, place)
+        row = _row(record, line, place)
+        if _is_new(record["metadata"].get("x_request_id"), row, seen):
+            yield row
+
+
+def _is_new(request_id: Any, row: Result, seen: _Seen) -> bool:
+    """Whether it is the first of its kind: a file put together of others can hold a record twice.
+
+    An id alone does not tell: what else the record says must be the same too.
+    """
+    if request_id is None:
+        return True
+    one = hash((str(request_id), row._replace(line=0)))
+    seen.twice |= (known := one in seen.records)
+    seen.records.add(one)
+    return not known
 
 
 def _row(record: dict[str, Any], line: int, place: str) -> Result:
@@ -86,7 +116,8 @@ def _row(record: dict[str, Any], line: int, place: str) -> Result:
     assert metadata is not None  # noqa: S101
     status = _status(record, metadata, place)
     ok = status == "ok"
-    ttft_us, e2e_us = (_duration_us(metrics, key, place) for key in _TIME)
+    first, last = (_duration(metrics, key, place) for key in _TIME)
+    ttft_us, e2e_us = (None if value is None else us(value) for value in (first, last))
     if ttft_us is not None and e2e_us is not None and e2e_us < ttft_us:
         raise InputError(place, "request_latency", "must be at least time_to_first_token", "less")
     prompt, own, failed, output, counted, cached = (_tokens(metrics, k, place) for k in _TOKENS)
@@ -98,7 +129,7 @@ def _row(record: dict[str, Any], line: int, place: str) -> Result:
         cached_tokens=cached,
         status=status,
         ttft_us=ttft_us,
-        tpot_us=tpot_us(ttft_us, e2e_us, output) if ok else None,
+        tpot_us=tpot_us(first, last, output) if ok else None,
         e2e_us=e2e_us if ok else None,
     )
 
@@ -122,12 +153,12 @@ def _metric(metrics: Any, key: str) -> tuple[Any, Any]:
     return (None, None) if found is None else (found.get("value"), found.get("unit"))
 
 
-def _duration_us(metrics: Any, key: str, place: str) -> int | None:
+def _duration(metrics: Any, key: str, place: str) -> Decimal | None:
     value, unit = _metric(metrics, key)
     if value is None:
         return None
     known = choice(unit, place, f"metrics.{key}.unit", _UNITS)
-    return duration_us(value, place, f"metrics.{key}.value", _UNITS[known])
+    return duration(value, place, f"metrics.{key}.value", _UNITS[known])
 
 
 def _tokens(metrics: Any, key: str, place: str) -> int | None:

@@ -22,11 +22,10 @@ from collectors.results.rows import (
     version_of,
 )
 from collectors.results.stream import Cursor, opened
-from collectors.results.units import between_us, ns, number, tokens
-from collectors.tpot import tpot_us
+from collectors.results.units import between_us, epoch, ns, tokens, tpot_us
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
-from replay.errors import InputError
+from replay.errors import InputError, describe
 from replay.workload import MAX_REQUESTS
 
 SOURCE = Source(
@@ -58,6 +57,8 @@ IN_FLIGHT = "requests that were in flight at the end are not in the file"
 SOURCES = (replace(SOURCE, notes=(*SOURCE.notes, *PHASES.values(), IN_FLIGHT)),)
 VERSIONS = (1, 2)
 STATUSES = {"successful": "ok", "errored": "error", "incomplete": "censored"}
+_COMPLETED = "completed"
+_OLD_ENDS = {"errored": None, "canceled": None}
 _USAGE = {"total_tokens": None, "cached_tokens": None}
 _METADATA = {"version": None, "guidellm_version": None}
 _MADE = {"requests_made": dict.fromkeys(STATUSES)}
@@ -87,7 +88,8 @@ class _Shape:
 _OLD = _Shape(
     dict.fromkeys(
         ("start_time", "first_token_time", "last_token_time", "prompt_tokens", "output_tokens")
-    ),
+    )
+    | {"scheduler_info": _OLD_ENDS},
     ("start_time", "first_token_time", "last_token_time"),
     "prompt_tokens",
     "output_tokens",
@@ -96,7 +98,7 @@ _OLD = _Shape(
 _TIMES = ("request_start", "first_token_iteration", "last_token_iteration")
 _NEW = _Shape(
     {
-        "info": {"timings": dict.fromkeys(_TIMES)},
+        "info": {"status": None, "error": None, "timings": dict.fromkeys(_TIMES)},
         "input_metrics": _USAGE,
         "output_metrics": _USAGE,
     },
@@ -180,6 +182,7 @@ def _requests(cursor: Cursor, shape: _Shape, kept: dict[str, int]) -> Iterator[R
 
 
 def _request(record: dict[str, Any], shape: _Shape, line: int, status: str, place: str) -> Result:
+    _check_end(record, status, place)
     sent, first, last = (_moment(record, key, place) for key in shape.times)
     if status == "ok" and sent is None:
         raise InputError(place, shape.times[0], "must be a number", "null or nothing")
@@ -204,14 +207,30 @@ def _request(record: dict[str, Any], shape: _Shape, line: int, status: str, plac
         cached_tokens=cached,
         status=status,
         ttft_us=ttft_us,
-        tpot_us=tpot_us(ttft_us, last_us, output) if ok else None,
+        tpot_us=tpot_us(first, last, output) if ok and sent is not None else None,
         e2e_us=last_us if ok else None,
     )
 
 
 def _moment(record: dict[str, Any], name: str, place: str) -> Decimal | None:
     value = value_at(record, name)
-    return None if value is None else number(value, place, name)
+    return None if value is None else epoch(value, place, name)
+
+
+def _check_end(record: dict[str, Any], status: str, place: str) -> None:
+    """Refuse a request that ended otherwise than the list it is in says."""
+    told = value_at(record, "info.status")
+    if status != "ok":
+        if told == _COMPLETED:
+            raise InputError(place, "info.status", "must not be completed in this list", told)
+        return
+    if told is not None and told != _COMPLETED:
+        raise InputError(place, "info.status", "must be completed in this list", describe(told))
+    for field in ("info.error", *(f"scheduler_info.{key}" for key in _OLD_ENDS)):
+        told = value_at(record, field)
+        if told is not None and told is not False:
+            rule = "must be null or false: the request is among the successful"
+            raise InputError(place, field, rule, describe(told))
 
 
 def _check_whole(kept: dict[str, int], made: dict[str, Any], place: str) -> None:

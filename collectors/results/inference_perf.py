@@ -11,8 +11,7 @@ from typing import Any
 
 from collectors.results.rows import Definitions, Measured, Result, gather
 from collectors.results.stream import ENDS, Cursor, Ends, opened
-from collectors.results.units import between_us, ns, number, tokens
-from collectors.tpot import tpot_us
+from collectors.results.units import between_us, ns, number, tokens, tpot_us
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -96,7 +95,10 @@ def _row(entry: dict[str, Any], line: int, place: str) -> Result:
     told = _first(usage, ("completion_tokens", "output_tokens"), place, "server_usage")
     own = tokens(answer.get("output_tokens"), place, "output_tokens")
     streamed = "chunk_times" in answer
-    ttft_us, last_us = _ends(answer.get("chunk_times"), start, place)
+    first, last = _ends(answer.get("chunk_times"), place)
+    ttft_us, last_us = (
+        None if at is None else between_us(start, at, place, "chunk_times") for at in (first, last)
+    )
     e2e_us = last_us if streamed else took_us
     return Result(
         line=line,
@@ -105,7 +107,7 @@ def _row(entry: dict[str, Any], line: int, place: str) -> Result:
         generated_tokens=own if told is None else told,
         status="ok" if ok else "error",
         ttft_us=ttft_us,
-        tpot_us=tpot_us(ttft_us, last_us, told) if ok else None,
+        tpot_us=tpot_us(first, last, told) if ok else None,
         e2e_us=e2e_us if ok else None,
     )
 
@@ -121,11 +123,11 @@ def _first(usage: dict[str, Any], keys: tuple[str, ...], place: str, field: str)
     return next((n for n in found if n is not None), None)
 
 
-def _ends(times: Ends | None, start: Decimal, place: str) -> tuple[int | None, int | None]:
-    """Microseconds from the start to the first and to the last chunk with content."""
+def _ends(times: Ends | None, place: str) -> tuple[Decimal, Decimal] | tuple[None, None]:
+    """Moments of the first and the last chunk with content."""
     if times is None or not times.entries:
         return None, None
     first, last = (number(value, place, "chunk_times") for value in times[:2])
     if last < first:
         raise InputError(place, "chunk_times", "must not fall", "a fall")
-    return tuple(between_us(start, at, place, "chunk_times") for at in (first, last))  # type: ignore[return-value]
+    return first, last

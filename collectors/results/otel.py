@@ -7,13 +7,13 @@ spans, metrics and logs in the file are stepped over, and a span that came twice
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from collectors.results.rows import Definitions, Measured, Result, gather, start_of
 from collectors.results.stream import ENDED, line_cursor
-from collectors.results.units import digits, duration_us, moment_ns, tokens
-from collectors.tpot import tpot_us
+from collectors.results.units import digits, duration, moment_ns, tokens, tpot_us, us
 from collectors.traces.lines import numbered_lines, place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -129,7 +129,8 @@ def _is_new(span: dict[str, Any], found: dict[str, Any], seen: _Seen) -> bool:
 
 
 def _row(span: dict[str, Any], values: dict[str, Any], line: int, place: str) -> Result:
-    times = {k: _duration_us(values, k, place) for k in (_TTFT, _E2E, _QUEUE, _PREFILL, _DECODE)}
+    exact = {k: _duration(values, k, place) for k in (_TTFT, _E2E, _QUEUE, _PREFILL, _DECODE)}
+    times = {key: None if value is None else us(value) for key, value in exact.items()}
     counts = (_PROMPT, _OUTPUT, _MOST_TOKENS)
     prompt, output, most = (tokens(digits(values.get(k)), place, k) for k in counts)
     for key, found in ((_PROMPT, prompt), (_OUTPUT, output), (_E2E, times[_E2E])):
@@ -146,7 +147,7 @@ def _row(span: dict[str, Any], values: dict[str, Any], line: int, place: str) ->
         prefill_time_us=times[_PREFILL] if ok else None,
         decode_time_us=times[_DECODE] if ok else None,
         ttft_us=times[_TTFT] if ok else None,  # without a token vLLM writes 0
-        tpot_us=tpot_us(0, times[_DECODE], output),
+        tpot_us=tpot_us(Decimal(0), exact[_DECODE], output),
         e2e_us=times[_E2E] if ok else None,
     )
 
@@ -165,6 +166,6 @@ def _attributes(span: dict[str, Any], place: str) -> Iterator[tuple[str, Any]]:
         yield key, next((v for v in value.values() if v is not None), None)
 
 
-def _duration_us(values: dict[str, Any], key: str, place: str) -> int | None:
+def _duration(values: dict[str, Any], key: str, place: str) -> Decimal | None:
     value = values.get(key)
-    return None if value is None else duration_us(value, place, key)
+    return None if value is None else duration(value, place, key)

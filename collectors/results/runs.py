@@ -20,6 +20,12 @@ from replay.errors import OutputExists
 
 PART_ROWS = 100_000
 _MIN_ID_DIGITS = 8
+_WHY = {
+    "no_prompt": "whose prompt length the file does not say",
+    "no_send_time": "whose send time the file does not say",
+    "not_in_file": "that the file does not hold",
+    "warmup": "of the warm-up",
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,12 @@ class Written:
     statuses: dict[str, int]
     left_out: dict[str, int]
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def left_out_in_words(self) -> str:
+        """How many requests made no row and what the file lacks of them, however they ended."""
+        told = (f"{n} {_WHY.get(reason, reason)}" for reason, n in self.left_out.items())
+        return ", ".join(told) or "none"
 
 
 def run_paths(out: Path, benchmarks: int) -> list[Path]:

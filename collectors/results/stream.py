@@ -157,9 +157,11 @@ class Cursor:
 
     def _near(self) -> str:
         read = getattr(self._source, "bytes_read", None)
-        return (
-            "a mistake" if read is None else f"a mistake in the {CHUNK_BYTES} bytes before {read}"
-        )
+        if read is None:
+            return "a mistake"
+        if read <= CHUNK_BYTES:
+            return f"a mistake in the first {read} bytes"
+        return f"a mistake in the {CHUNK_BYTES} bytes before {read}"
 
     def _next(self) -> tuple[str, Any]:
         self._offered = False
@@ -249,6 +251,14 @@ class Cursor:
         if event in _STARTS:
             raise InputError(self.place, field, "must be a single value", _kind(event))
         return cast("Scalar", value)
+
+    def scalar_or_none(self) -> Scalar:
+        """The single value that stands here; None of an object or a list, which is stepped over."""
+        self._back = self._next()
+        if self._back[0] in _STARTS:
+            self.skip()
+            return None
+        return cast("Scalar", self._next()[1])
 
     def ends(self, field: str) -> Ends:
         """First and last of a list of single values, and how many there are."""

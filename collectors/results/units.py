@@ -6,6 +6,7 @@ raise `InputError`; null stays null only where the caller says so.
 
 import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
 
 from collectors.results.stream import WORDS
 from replay.errors import InputError, describe
@@ -13,6 +14,7 @@ from replay.strict import integer
 
 SECONDS, MILLISECONDS, NANOSECONDS = 0, 3, 9  # decimal places of a unit below the second
 _MICRO, _NANO = 6, 9
+_US_PER_S = 1_000_000
 _MOST_SECONDS = 9_000_000_000  # as nanoseconds they have 64 bit; the year 2255 on the usual clock
 _LEAST_EXPONENT = -300
 _EXACT = Context(prec=400, rounding=ROUND_HALF_EVEN)
@@ -52,12 +54,27 @@ def ns(value: Decimal, unit: int = SECONDS) -> int:
     return _whole(value, _NANO - unit)
 
 
-def duration_us(value: object, place: str, field: str, unit: int = SECONDS) -> int:
-    """Whole microseconds of a duration, which is never negative."""
+def duration(value: object, place: str, field: str, unit: int = SECONDS) -> Decimal:
+    """Exact seconds of a duration, which is never negative."""
     found = number(value, place, field, unit)
     if found < 0:
         raise InputError(place, field, "must be >= 0", _shown(found))
-    return us(found, unit)
+    return _EXACT.scaleb(found, -unit) if unit else found
+
+
+def duration_us(value: object, place: str, field: str, unit: int = SECONDS) -> int:
+    """Whole microseconds of a duration, which is never negative."""
+    return us(duration(value, place, field, unit))
+
+
+def tpot_us(first: Decimal | None, last: Decimal | None, count: int | None) -> int | None:
+    """TPOT of `count` tokens between two moments in seconds, rounded once; None below two tokens.
+
+    `collectors.tpot` is of whole microseconds: these would be rounded before they are divided.
+    """
+    if first is None or last is None or count is None or count < 2:  # noqa: PLR2004
+        return None
+    return round(Fraction(less(last, first)) * _US_PER_S / (count - 1))
 
 
 def between_us(start: Decimal, end: Decimal, place: str, field: str) -> int:
@@ -86,6 +103,14 @@ def _whole(value: Decimal, places: int) -> int:
 
 def _shown(value: Decimal) -> str:
     return describe(float(value))
+
+
+def epoch(value: object, place: str, field: str) -> Decimal:
+    """Seconds since 1970, not before it: one such moment would move all others by decades."""
+    found = number(value, place, field)
+    if found < 0:
+        raise InputError(place, field, "must be >= 0 (seconds since 1970)", _shown(found))
+    return found
 
 
 def moment_ns(value: object, place: str, field: str) -> int:

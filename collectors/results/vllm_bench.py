@@ -14,8 +14,7 @@ from typing import Any
 
 from collectors.results.rows import Definitions, Measured, Result, gather, model_of
 from collectors.results.stream import Cursor, Scalar, opened
-from collectors.results.units import add, duration_us, ns, number, us
-from collectors.tpot import tpot_us
+from collectors.results.units import add, duration, ns, number, tpot_us, us
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
 from replay.errors import InputError, describe
@@ -46,8 +45,10 @@ DEFINITIONS = Definitions(
 CLOCK = "client perf_counter, seconds from an unknown moment"
 SOURCES = (SOURCE,)
 _ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "start_times", "errors")
-_KNOWN = (*_ARRAYS, "latencies", "completed", "model_id")
 _MARKS = ("completed", "model_id")
+# What --metadata can have written in a file that lacks them: compared where they are numbers.
+_TOTALS = ("failed", "total_output_tokens")
+_KNOWN = (*_ARRAYS, "latencies", *_MARKS, *_TOTALS)
 _NEEDED = "record it with vllm bench serve --save-result --save-detailed"
 _UNKNOWN = -1
 
@@ -73,11 +74,13 @@ def _measured(cursor: Cursor, max_requests: int) -> Measured:
 
 
 def _columns(cursor: Cursor, most: int) -> dict[str, Any]:
-    """The arrays by name, and `completed` and `model_id`."""
+    """The arrays by name, and the single values."""
     found: dict[str, Any] = {}
     for key in cursor.object(_KNOWN, ""):
-        if key in ("completed", "model_id"):
+        if key in _MARKS:
             found[key] = cursor.scalar(key)
+        elif key in _TOTALS:
+            found[key] = cursor.scalar_or_none()
         elif key == "itls":
             found[key] = list(_sums(cursor, most))
         else:
@@ -118,15 +121,11 @@ def _output_lens(values: Iterator[Scalar], place: str) -> "array[int]":
 
 
 def _ttfts(values: Iterator[Scalar], place: str) -> list[Decimal]:
-    found = []
-    for k, value in enumerate(values):
-        duration_us(value, place, f"ttfts[{k}]")
-        found.append(number(value, place, f"ttfts[{k}]"))
-    return found
+    return [duration(value, place, f"ttfts[{k}]") for k, value in enumerate(values)]
 
 
-def _latencies(values: Iterator[Scalar], place: str) -> "array[int]":
-    return array("q", (duration_us(v, place, f"latencies[{k}]") for k, v in enumerate(values)))
+def _latencies(values: Iterator[Scalar], place: str) -> list[Decimal]:
+    return [duration(value, place, f"latencies[{k}]") for k, value in enumerate(values)]
 
 
 def _start_times(values: Iterator[Scalar], place: str) -> "array[int]":
@@ -173,8 +172,7 @@ def _sum(cursor: Cursor, name: str) -> Decimal:
     for value in cursor.scalars(name):
         # Of these a file holds millions, so the usual ones are not looked at twice.
         if type(value) is not Decimal or value.is_signed() or value.adjusted() > 0:
-            duration_us(value, cursor.place, name)
-            value = number(value, cursor.place, name)  # noqa: PLW2901
+            value = duration(value, cursor.place, name)  # noqa: PLW2901
         total = add(total, value)
     return total
 
@@ -186,13 +184,13 @@ def _rows(columns: dict[str, Any], place: str) -> Iterator[Result]:
         prompt, output = columns["input_lens"][k], columns["output_lens"][k]
         first, gaps = columns["ttfts"][k], columns["itls"][k]
         ok = not failed and (output > 0 or whole)
-        ttft_us = us(first) if first else None  # 0.0: no chunk ever came
-        if not ok or ttft_us is None:
-            e2e_us = None
-        elif latencies is None:
-            e2e_us = us(add(first, gaps))
-        else:
-            e2e_us = latencies[k]
+        first = first or None  # 0.0: no chunk ever came, or nothing saw when
+        last = None
+        if ok and latencies is not None:
+            last = latencies[k] if first or latencies[k] else None
+        elif ok and first:
+            last = add(first, gaps)
+        ttft_us, e2e_us = (None if t is None else us(t) for t in (first, last))
         if e2e_us is not None and ttft_us is not None and e2e_us < ttft_us:
             raise InputError(place, f"latencies[{k}]", "must be at least ttfts", "less")
         sent = columns["start_times"][k]
@@ -203,7 +201,7 @@ def _rows(columns: dict[str, Any], place: str) -> Iterator[Result]:
             generated_tokens=output if ok else None,  # of a failure the tool always says 0
             status="ok" if ok else "error",
             ttft_us=ttft_us,
-            tpot_us=tpot_us(ttft_us, e2e_us, output) if ok else None,
+            tpot_us=tpot_us(first, last, output) if ok else None,
             e2e_us=e2e_us,
         )
 
@@ -218,4 +216,20 @@ def _all_succeeded(columns: dict[str, Any], place: str) -> bool:
         span = str(most) if least == most else f"{least} to {most}"
         rule = f"must be {span}, the requests without an error"
         raise InputError(place, "completed", rule, str(completed))
+    _check_totals(columns, place, completed)
     return completed == most
+
+
+def _check_totals(columns: dict[str, Any], place: str, completed: int) -> None:
+    """Refuse a sum that the arrays contradict.
+
+    Not that of the prompts: releases differ in whether it is the client's count or the server's.
+    """
+    wanted = {
+        "failed": (len(columns["errors"]) - completed, "the requests that are not completed"),
+        "total_output_tokens": (sum(columns["output_lens"]), "the sum of output_lens"),
+    }
+    for key, (number_of, what) in wanted.items():
+        told = columns.get(key)
+        if type(told) in (int, Decimal) and told != number_of:
+            raise InputError(place, key, f"must be {number_of}, {what}", describe(told))

@@ -95,6 +95,9 @@ def _name_kinds(name: str, known: Vocabulary, *, column: bool) -> Iterator[str]:
 def _text_kinds(field: str, text: str, known: Vocabulary) -> Iterator[str]:
     if not text or is_pseudonymous(text) or known.says_nothing(field, text):
         return
+    if (field, text) == ("privacy", "raw"):
+        yield "a raw run"
+        return
     told = list(_patterns(text[:_MOST_CHARACTERS]))
     yield from told
     if field in _IDS:
@@ -118,10 +121,11 @@ def _is_time(field: str, found: Found, *, known: bool) -> bool:
 
 
 def _place(place: Path) -> str:
-    return "/".join(
+    shown = (
         part if _FILE_NAME.fullmatch(part) and not any(_patterns(part)) else _described(part)
         for part in place.parts
     )
+    return "/".join(shown) or "."  # the directory itself
 
 
 def _column(found: Found, known: Vocabulary) -> str:

@@ -17,8 +17,8 @@ _TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def read_key(path: Path) -> bytes | None:
     """The key, the file's bytes without white space around them; None where there is no file.
 
-    A file that others can read or write, is somebody else's, is no regular file, or holds less than
-    16 bytes is an `InputError`.
+    A file that others can read or write, is somebody else's, is no regular file, holds less than 16
+    bytes, or one byte again and again is an `InputError`.
     """
     try:
         # Without O_NONBLOCK a fifo would hang the open itself.
@@ -37,6 +37,9 @@ def read_key(path: Path) -> bytes | None:
     if not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
         rule = f"must hold {_LEAST_BYTES} to {_MOST_BYTES} bytes; remove it to have one made"
         raise InputError(str(path), "key", rule, f"{len(key)}")
+    if len(set(key)) == 1:
+        rule = "must be random; remove it to have one made"
+        raise InputError(str(path), "key", rule, "bytes that are all the same")
     return key
 
 

@@ -194,7 +194,8 @@ def _said(
         f"tenants: {len(ids.tenants):,} became {left:,} pseudonyms, {together:,} merged as rare,"
         f" {dropped:,} dropped"
     )
-    yield f"prefix blocks: {blocks:,} renumbered"
+    if blocks:
+        yield f"prefix blocks: {blocks:,} renumbered"
     unknown = raw.requests["finish_reason"].drop_nulls().len()
     unknown -= made.requests["finish_reason"].drop_nulls().len()
     yield f"finish reasons: {unknown:,} that are not vLLM's dropped"

@@ -11,7 +11,12 @@ from collectors.sanitize.provenance import OTHER, REASONS, dropped_keys, shareab
 from collectors.sanitize.pseudonyms import Pseudonyms
 from collectors.sanitize.steps import Report, bucketed, ordered, rounded_down, workload_chain
 from collectors.sanitize.tenants import merged_tenants
-from collectors.traces.result import ATTEMPTS, ATTEMPTS_SCHEMA
+from collectors.traces.result import (
+    ATTEMPTS,
+    ATTEMPTS_SCHEMA,
+    attempts_beside,
+    count_by_reason,
+)
 from replay.errors import InputError
 from replay.parquet import read_frame
 from replay.strict import MAX_SAFE_INTEGER
@@ -46,7 +51,8 @@ def head_lines(head: Head) -> Iterator[str]:
     """What of a workload's own words does not come through, for a report."""
     if head.name is not None:
         yield "name: dropped"
-    yield f"provenance: {dropped_keys(head.provenance)} keys dropped or changed"
+    keys = dropped_keys(head.provenance)
+    yield f"provenance: {keys} key{'s' * (keys != 1)} dropped or changed"
 
 
 def shareable_attempts(attempts: pl.DataFrame, blur: Blur, start_us: int) -> pl.DataFrame:
@@ -60,16 +66,27 @@ def shareable_attempts(attempts: pl.DataFrame, blur: Blur, start_us: int) -> pl.
     )
 
 
-def attempts_beside(workload: Path) -> Path:
-    """Where an import keeps the attempts of a workload."""
-    return workload.with_name(f"{workload.stem}.attempts.parquet")
+def read_attempts(workload: Path, head: Head, max_rows: int = MAX_REQUESTS) -> pl.DataFrame:
+    """Attempts beside a workload, every rule checked; none where there is no such file.
 
-
-def read_attempts(workload: Path, max_rows: int = MAX_REQUESTS) -> pl.DataFrame:
-    """Attempts beside a workload, every rule checked; none where there is no such file."""
+    They must be as many by reason as the provenance says, else they are another workload's; a file
+    without one, as every `.jsonl` is, is believed.
+    """
     path = attempts_beside(workload)
     if not path.exists() and not path.is_symlink():
         return ATTEMPTS.to_frame()
+    frame = _checked_attempts(path, max_rows)
+    told = head.provenance
+    if told is not None and count_by_reason(frame) != (told.get("attempts") or {}):
+        rule = (
+            "must hold as many attempts by reason as the workload's provenance says; they may be"
+            " another workload's: remove or move the file"
+        )
+        raise InputError(str(path), "", rule, f"{frame.height} in all")
+    return frame
+
+
+def _checked_attempts(path: Path, max_rows: int) -> pl.DataFrame:
     raw, _ = read_frame(path, max_rows, ATTEMPTS_SCHEMA, _ATTEMPT_TYPES)
     frame = raw.select(ATTEMPTS.names()).cast(ATTEMPTS, strict=False)
     for name in (name for name, kind in _ATTEMPT_TYPES.items() if kind == "integer"):

@@ -77,8 +77,7 @@ def _chosen(found: "list[Measured]", index: int | None, place: str, *, needed: b
 
 def _line(run: "Written") -> str:
     by_status = ", ".join(f"{n} {status}" for status, n in run.statuses.items())
-    left = ", ".join(f"{n} {reason}" for reason, n in run.left_out.items())
-    return f"{run.path}: requests: {by_status or 'none'}; without a row: {left or 'none'}"
+    return f"{run.path}: requests: {by_status or 'none'}; without a row: {run.left_out_in_words}"
 
 
 def _told(run: "Written") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from replay.strict import printable
 from replay.workload_file import SUFFIXES, check_suffix
 
 if TYPE_CHECKING:
+    from collectors.run import Run
     from collectors.sanitize.options import Blur
     from collectors.sanitize.pseudonyms import Pseudonyms
 
@@ -74,14 +75,17 @@ def sanitize_command(
     """Make IN, a raw run's directory or a workload file, into what may be shared.
 
     Request ids and tenants become keyed pseudonyms, times offsets from the start, prefix blocks
-    dense numbers; columns and texts that are not on the allow-list do not come through. The same
-    key gives the same pseudonyms in every run, another key none of them, and no key changes a
-    schedule. Of a run, OUT is its workload and --run (by default OUT with the ending .run) the
-    shareable run; both carry the same pseudonyms and join.
+    dense numbers; texts that are not on the allow-list do not come through. Columns and keys that
+    no contract knows are refused by the reader before anything is written (exit 2), and the
+    allow-list stands behind it. The same key gives the same pseudonyms in every run, another key
+    none of them, and no key changes a schedule. Of a run, OUT is its workload and --run (by default
+    OUT with the ending .run) the shareable run; both carry the same pseudonyms and join.
+
+    --force replaces a workload and its attempts, never the directory of a run.
 
     With --check nothing is written: IN, any file or directory, is searched for text, ids that are
-    no pseudonyms, e-mail addresses, keys, paths and absolute times. Columns are named, values
-    never; exit 1 if there is any.
+    no pseudonyms, e-mail addresses, keys, paths, absolute times, and files that cannot be read.
+    Columns are named, values never; exit 1 if there is any.
 
     \b
     Examples:
@@ -97,6 +101,8 @@ def sanitize_command(
         return _check(path, quiet=quiet, as_json=as_json)
     if out is None or key_file is None:
         raise click.UsageError("Missing option -o or --key-file (or --check).")
+    if merge_tenants and drop_tenants:
+        raise click.UsageError("--drop-tenants leaves none for --merge-tenants: leave out one.")
     check_suffix(out)
     rounded_us = duration_us(round_arrivals, "--round-arrivals") if round_arrivals else 1
     blur = Blur(rounded_us, bucket_tokens or 1, merge_tenants or 1, drop_tenants)
@@ -148,7 +154,8 @@ def _check(path: Path, *, quiet: bool, as_json: bool) -> int:
     findings = check(path, contracts().with_more(ledger_words()))
     for one in findings:
         say(f"{one}", quiet=quiet)
-    told = "nothing found" if not findings else f"{len(findings)} findings; do not share it"
+    number = f"{len(findings)} finding{'s' * (len(findings) != 1)}"
+    told = f"{number}; do not share it" if findings else "nothing found"
     say(f"{printable(str(path), 200)}: {told}", quiet=quiet)
     if as_json:
         rows = [{"place": f.place, "column": f.column, "kind": f.kind} for f in findings]
@@ -160,7 +167,7 @@ def _check_outputs(
     path: Path, out: Path, run_out: Path | None, key_file: Path, *, force: bool
 ) -> None:
     """Refuse before any work what would be lost or in the way, whatever --force says."""
-    from collectors.sanitize.workload import attempts_beside
+    from collectors.traces.result import attempts_beside
 
     beside = attempts_beside(out)
     read = [key_file] if path.is_dir() else [path, attempts_beside(path), key_file]
@@ -200,7 +207,7 @@ def _workload(
         rule = "must be a run's directory or a workload; preempt import makes one of other files"
         raise InputError(printable(str(path), 200), "", rule)
     batches = read_workload_batches(path, max_requests)
-    attempts = read_attempts(path, max_requests)
+    attempts = read_attempts(path, batches.head, max_requests)
     shared, kept, report = shareable_workload(batches, attempts, pseudonyms(), blur)
     written = write_result(ImportResult(shared, kept), out, force=force)
     return written | {"report": [*report.lines(), *head_lines(batches.head)]}
@@ -217,7 +224,7 @@ def _run(
 ) -> dict[str, Any]:
     """Write the run, its workload and its attempts: all of them, or none."""
     from collectors.run import read_run
-    from collectors.sanitize.run import check_raw, shareable_run, write_shareable
+    from collectors.sanitize.run import check_raw, shareable_run
     from collectors.traces.result import ImportResult
     from replay.workload_frame import batches_of
 
@@ -227,7 +234,7 @@ def _run(
     summary = _nothing_written() | {"run": str(run_out), "report": found.said}
     try:
         with new_directory(run_out, force=False, owned=()) as temporary:
-            write_shareable(found.run, temporary)
+            _write_run(found.run, temporary, run_out)
             if found.workload is not None:
                 result = ImportResult(batches_of(found.workload), found.attempts)
                 summary |= write_result(result, out, force=force)
@@ -239,6 +246,19 @@ def _run(
         raise
     run_out.chmod(0o700)
     return summary
+
+
+def _write_run(run: "Run", temporary: Path, run_out: Path) -> None:
+    from collectors.sanitize.run import write_shareable
+
+    try:
+        write_shareable(run, temporary)
+    except OutputExists as exc:
+        if not isinstance(exc.__cause__, OSError):
+            raise
+        # Where it was being written is nothing its user knows.
+        told = f"{run_out}: cannot be written: {exc.__cause__.strerror}"
+        raise OutputExists(told) from exc.__cause__
 
 
 def _nothing_written() -> dict[str, Any]:
