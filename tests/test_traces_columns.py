@@ -16,6 +16,7 @@ from collectors.traces.lines import Block
 from collectors.traces.result import ImportResult
 from collectors.traces.rows import piece
 from collectors.traces.seconds import Seconds
+from collectors.traces.stamps import Stamp
 from replay.errors import InputError
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "traces"
@@ -120,6 +121,22 @@ def test_good_rows_are_read_by_columns(name: str, newline: str) -> None:
     quick = csv_rows._by_columns(Block(data, 2), chosen, zero_ns)
     assert quick is not None
     assert [(n, 0, 3, 3) for n in (2, 3, 4)] == [row[:4] for row in quick.rows()]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "text"),
+    [
+        (Stamp("T"), "2024-05-10 00:00:01"),
+        (Stamp("T", zone="+00:00"), "2024-05-10 00:00:01+00:00"),
+        (Stamp("T", separator="T", zone="Z"), "2024-05-10T00:00:01Z"),
+    ],
+    ids=["2023", "2024", "2025"],
+)
+def test_a_whole_second_is_read_by_columns(stamp: Stamp, text: str) -> None:
+    """A text without a fraction is no reason for doubt: traces of 2024 have many."""
+    zero_ns = stamp.ns(text.replace("00:00:01", "00:00:00"), "here")
+    frame = pl.DataFrame({"T": [text]})
+    assert [10**9] == frame.select(stamp.column_ns(pl.col("T"), zero_ns)).to_series().to_list()
 
 
 def test_failed_rows_are_read_by_columns() -> None:

@@ -64,9 +64,8 @@ class Stamp:
         hour, minute, second = (
             texts.str.slice(k, 2).cast(pl.Int64, strict=False) for k in (11, 14, 17)
         )
-        digits = (
-            texts.str.slice(20).str.strip_suffix(self.zone) if self.zone else texts.str.slice(20)
-        )
+        bare = texts.str.strip_suffix(self.zone) if self.zone else texts
+        digits = bare.str.slice(20)  # none, where the second is whole
         fraction = digits.str.pad_end(9, "0").cast(pl.Int64, strict=False)
         seconds = (hour * 60 + minute) * 60 + second
         fits = (
