@@ -119,6 +119,23 @@ def test_a_round_trip_over_mooncake_keeps_every_number(tmp_path: Path, workload:
     assert same_equalities(expected, [list(r.prefix_blocks or ()) for r in back.requests])
 
 
+@PerTestFile
+@given(workload=workloads())
+def test_a_round_trip_over_a_timed_trace_keeps_every_number(
+    tmp_path: Path, workload: Workload
+) -> None:
+    """To the microsecond: times after the first, lengths, order and which chunks are equal."""
+    out = export(tmp_path, "vllm-bench", workload)
+    chunk = workload.prefix_block_tokens or 16
+    back = TRACES["timed-trace"].read(out, block_tokens=chunk).workload
+    zero = workload.requests[0].arrival_us
+    assert [(r.arrival_us - zero, r.prompt_tokens, r.output_tokens) for r in workload.requests] == [
+        (r.arrival_us, r.prompt_tokens, r.output_tokens) for r in back.requests
+    ]
+    expected = named(workload.requests, chunk)
+    assert same_equalities(expected, [list(r.prefix_blocks or ()) for r in back.requests])
+
+
 def test_the_published_mooncake_rows_come_back_byte_for_byte(tmp_path: Path) -> None:
     """Imported and exported, they are the lines of the file they came from."""
     out = export(tmp_path, "mooncake", TRACES["mooncake"].read(MOONCAKE).workload)

@@ -32,6 +32,7 @@ TRACES = {
     "azure": [*sorted((FIXTURES / "traces").glob("azure*.csv"))],
     "burstgpt": [*sorted((FIXTURES / "traces").glob("burstgpt*.csv"))],
     "mooncake": [*sorted((FIXTURES / "traces").glob("mooncake*.jsonl"))],
+    "timed-trace": [*sorted((FIXTURES / "traces").glob("timed-trace*.jsonl"))],
     "bailian": [*sorted((FIXTURES / "traces").glob("bailian*.jsonl"))],
 }
 

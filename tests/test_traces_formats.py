@@ -76,7 +76,7 @@ def test_published_rows_keep_their_tokens_and_times(
     name: str, rows: int, prompt: int, output: int, last_us: int
 ) -> None:
     """Rows, token sums and the last arrival are those of the fixture."""
-    result = FORMATS[name.partition("-")[0]].read(FIXTURES / name)
+    result = FORMATS[next(f for f in FORMATS if name.startswith(f))].read(FIXTURES / name)
     requests = result.workload.requests
     assert (rows, prompt, output, 0, last_us) == (
         len(requests),
@@ -98,11 +98,14 @@ def test_every_trace_is_told_by_its_own_name() -> None:
         "burstgpt-3-rows.csv": "BurstGPT trace v2",
         "mooncake-synthetic-head.jsonl": "Mooncake trace",
         "bailian-thinking-row.jsonl": "Qwen-Bailian trace",
+        "timed-trace-head.jsonl": "timed trace for vllm bench serve",
     }
     sources = known_sources()
     assert set(titles.values()) == set(sources)
     for name, title in titles.items():
-        workload = FORMATS[name.partition("-")[0]].read(FIXTURES / name).workload
+        workload = (
+            FORMATS[next(f for f in FORMATS if name.startswith(f))].read(FIXTURES / name).workload
+        )
         told = workload.provenance or {}
         assert title == told["source"]
         source = sources[title]
@@ -294,7 +297,7 @@ def test_block_tokens_is_an_option_of_the_formats_that_have_hash_ids(tmp_path: P
     args = ["azure", str(trace), "-o", str(out), "--block-tokens", "64"]
     done = CliRunner().invoke(import_command, args)
     assert 2 == done.exit_code
-    assert "--block-tokens goes with FORMAT mooncake or bailian only." in done.stderr
+    assert "--block-tokens goes with FORMAT mooncake or bailian or timed-trace only." in done.stderr
 
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**53 - 1), max_size=60))

@@ -61,4 +61,7 @@ FORMATS = {
         PUBLISHED_ROWS,
         block_tokens=True,
     ),
+    "timed-trace": Importer(
+        "timed_trace", "vllm bench serve's timed_trace input (JSON Lines)", block_tokens=True
+    ),
 }

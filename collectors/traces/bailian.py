@@ -4,7 +4,6 @@ They share four names with Mooncake's and not their unit: `timestamp` is seconds
 number that is read from its text. Every row that breaks a rule raises `InputError`.
 """
 
-import json
 from pathlib import Path
 
 from collectors.traces.json_rows import JsonFormat, Record, read_json
@@ -54,12 +53,7 @@ def read(
 
 
 def _time_ns(text: str, record: Record, place: str) -> int:
-    value = record["timestamp"]
-    if not isinstance(value, float):
-        return _TIME.ns(str(integer(value, place, "timestamp")), place)
-    # The record has the nearest binary number; the text says which one was meant.
-    exact = json.loads(text, parse_float=str, parse_constant=str)["timestamp"]
-    return _TIME.ns(exact, place, describe(value))
+    return _TIME.of_json(text, record, place)
 
 
 def _other(record: Record) -> str | None:

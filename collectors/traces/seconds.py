@@ -4,14 +4,17 @@ A binary float holds few of them exactly, so no float is made. The same reading 
 exactly, with every error, and of a column, null where the text is not plainly of the form.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import polars as pl
 
 from replay.errors import InputError, describe
-from replay.strict import MAX_SAFE_INTEGER
+from replay.strict import MAX_SAFE_INTEGER, integer
 
 _SECOND_NS = 10**9
 _MAX_CHARACTERS = 64
@@ -37,6 +40,15 @@ class Seconds:
         if time_ns > MAX_SAFE_INTEGER * _SECOND_NS:
             raise InputError(place, self.field, "must be at most 2^53 - 1 seconds", found)
         return time_ns
+
+    def of_json(self, text: str, record: Mapping[str, Any], place: str) -> int:
+        """Nanoseconds of the field of a parsed line; `text` is the line."""
+        value = record[self.field]
+        if not isinstance(value, float):
+            return self.ns(str(integer(value, place, self.field)), place)
+        # The record has the nearest binary number; the text says which one was meant.
+        exact = json.loads(text, parse_float=str, parse_constant=str)[self.field]
+        return self.ns(exact, place, describe(value))
 
     def column_ns(self, texts: pl.Expr, zero_ns: int) -> pl.Expr:
         """Nanoseconds after `zero_ns`; null for another form, or one too far from it."""
