@@ -65,6 +65,7 @@ Examples:
   preempt import burstgpt BurstGPT_1.csv -o burst.parquet
   preempt import mooncake conversation_trace.jsonl -o mooncake.parquet
   preempt import bailian qwen_traceA_blksz_16.jsonl -o qwen.parquet
+  preempt import timed-trace timed.jsonl -o timed.parquet
   preempt import vllm-bench result.json -o bench.parquet --run bench-run
   preempt import guidellm benchmarks.json --run guided
   preempt import run my-run --start 100 --count 500 -o part.jsonl
