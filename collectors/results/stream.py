@@ -6,11 +6,8 @@ JSON has neither, come through as those words, so that the rule of the field the
 them, and only if somebody reads that field. One text or number that fills the memory is refused.
 """
 
-import gzip
 import io
 import re
-import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, DecimalException
@@ -19,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import ijson
 
+from collectors.traces.lines import read_some, unpacked
 from replay.errors import InputError, describe
-from replay.strict import open_regular
 
 Scalar = str | int | Decimal | bool | None
 Spec = Mapping[str, Any]
@@ -39,7 +36,6 @@ ENDED = "the end of the file"
 CHUNK_BYTES = 2**16
 MAX_TEXT_BYTES = 16 * 2**20
 WORDS = ("NaN", "Infinity", "-Infinity")
-_GZIP_MAGIC = b"\x1f\x8b"
 _BEGUN = re.compile(rb"(?:(?<!Na)Na?|-?I[nfity]{0,6}|-)\Z")
 _WORD = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|-?Infinity|NaN', re.DOTALL)
 # An integer of more digits than Python converts kills the process inside ijson's parser.
@@ -52,12 +48,8 @@ _ENDS = ("end_map", "end_array")
 @contextmanager
 def opened(path: Path, place: str) -> Iterator["Bounded"]:
     """The bytes of a file, plain or gzip, or of standard input (`-`), for a `Cursor`."""
-    if str(path) == "-":
-        yield Bounded(sys.stdin.buffer, place)
-        return
-    with open_regular(path) as file:
-        packed = cast("io.BufferedReader", file).peek(2)[:2] == _GZIP_MAGIC
-        yield Bounded(cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file, place)
+    with unpacked(path) as file:
+        yield Bounded(file, place)
 
 
 def line_cursor(text: str, place: str) -> "Cursor":
@@ -88,12 +80,7 @@ class Bounded:
                 return self._passed(data)
 
     def _read(self) -> bytes:
-        try:
-            new = self._file.read(CHUNK_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-            raise InputError(self._place, "", "must be a whole gzip file") from exc
-        except OSError as exc:
-            raise InputError(self._place, "", f"cannot be read: {exc.strerror}") from exc
+        new = read_some(self._file, CHUNK_BYTES, self._place)
         self.bytes_read += len(new)
         return new
 

@@ -52,10 +52,6 @@ def read(
     return read_json(path, _FORMAT, max_requests, block_tokens)
 
 
-def _time_ns(text: str, record: Record, place: str) -> int:
-    return _TIME.of_json(text, record, place)
-
-
 def _other(record: Record) -> str | None:
     if record.keys() == set(MOONCAKE_KEYS):
         return (
@@ -73,4 +69,4 @@ def _check(record: Record, place: str) -> None:
         raise InputError(place, "type", "must be a string", describe(record["type"]))
 
 
-_FORMAT = JsonFormat(KEYS, SOURCE, _time_ns, _other, _check)
+_FORMAT = JsonFormat(KEYS, SOURCE, _TIME.of_json, _other, _check)

@@ -57,11 +57,9 @@ def blocks(path: Path, max_line_bytes: int) -> Iterator[Block]:
     A line that is too long is the last of its block, and perhaps cut: `numbered` refuses it.
     """
     place = place_of(path)
-    with _open(path) as file:
-        packed = file.peek(2)[:2] == _GZIP_MAGIC
-        source = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
+    with unpacked(path) as source:
         number, tail = 1, b""
-        while read := _read(source, place):
+        while read := read_some(source, _BLOCK_BYTES, place):
             head, newline, tail = (tail + read).rpartition(b"\n")
             if newline:
                 yield Block(head + newline, number)
@@ -75,6 +73,24 @@ def blocks(path: Path, max_line_bytes: int) -> Iterator[Block]:
 
 
 @contextmanager
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """A file's bytes, or standard input's for `-`; gzip is unpacked as it is read."""
+    with _open(path) as file:
+        packed = file.peek(2)[:2] == _GZIP_MAGIC
+        yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
+
+
+def read_some(source: BinaryIO, size: int, place: str) -> bytes:
+    """At most `size` bytes of what `unpacked` gives, none at its end."""
+    try:
+        return source.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        raise InputError(place, "", "must be a whole gzip file") from exc
+    except OSError as exc:
+        raise InputError(place, "", f"cannot be read: {exc.strerror}") from exc
+
+
+@contextmanager
 def _open(path: Path) -> Iterator[io.BufferedReader]:
     if str(path) != "-":
         with open_regular(path) as file:
@@ -85,12 +101,3 @@ def _open(path: Path) -> Iterator[io.BufferedReader]:
         yield cast("io.BufferedReader", reader)
     finally:
         reader.detach()  # or it would close the process's standard input with itself
-
-
-def _read(source: BinaryIO, place: str) -> bytes:
-    try:
-        return source.read(_BLOCK_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-        raise InputError(place, "", "must be a whole gzip file") from exc
-    except OSError as exc:
-        raise InputError(place, "", f"cannot be read: {exc.strerror}") from exc

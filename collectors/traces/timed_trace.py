@@ -37,14 +37,10 @@ def read(
     return read_json(path, _FORMAT, max_requests, block_tokens)
 
 
-def _time_ns(text: str, record: Record, place: str) -> int:
-    return _TIME.of_json(text, record, place)
-
-
 def _other(record: Record) -> str | None:
     if "chat_id" in record:
         return "looks like a Bailian trace (chat_id); use preempt import bailian"
     return None
 
 
-_FORMAT = JsonFormat(KEYS, SOURCE, _time_ns, _other)
+_FORMAT = JsonFormat(KEYS, SOURCE, _TIME.of_json, _other)
