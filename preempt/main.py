@@ -22,6 +22,7 @@ from replay.version import __version__
 INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
 # The reader had enough, as with `| head`: what a shell calls death by SIGPIPE.
 _CLOSED_PIPE = 128 + signal.SIGPIPE
+_TERMINATED = 128 + signal.SIGTERM
 
 # Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
 COMMANDS = {
@@ -68,12 +69,22 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     _usable_streams()
+    terminated = False
+
+    def terminate(*_: object) -> None:
+        nonlocal terminated
+        terminated = True
+        sys.exit(_TERMINATED)
+
     # As an exception it lets writers take their unfinished files with them; servers have their own.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, terminate)
     try:
         code = _run(arguments)
     except BrokenPipeError:  # nobody read the error either
         code = _CLOSED_PIPE
+    # A library the signal came into may have made another error of it, as DuckDB does.
+    if code and terminated:
+        code = _TERMINATED
     _let_go_of_streams()
     sys.exit(code)
 
