@@ -13,7 +13,7 @@ import polars as pl
 
 from collectors.run import ARRIVALS, Run, manifest_schema, run_workload, value_at
 from replay.canonical import canonical_json, sha256
-from replay.config import Limits, Timing
+from replay.config import Limits
 from replay.errors import InputError, describe
 from replay.events import (
     COLUMN,
@@ -26,7 +26,9 @@ from replay.events import (
 from replay.ledger import Ledger
 from replay.receipt import HASHES, receipt_sha256
 from replay.requests_table import COLUMNS as REQUEST_TABLE
+from replay.requests_table import TIMED_COLUMNS
 from replay.strict import choice, identifier, integer
+from replay.timing import Timing
 
 TOTALS = (
     "requests",
@@ -44,13 +46,6 @@ TOTALS = (
     "executed_tokens",
 )
 _FRACTION = "recompute_tax_frac"
-# Columns of requests.parquet that only a timed replay has.
-_TIMED = {
-    "modelled_ttft_us": "integer",
-    "modelled_tpot_us": "float",
-    "modelled_queue_us": "integer",
-    "modelled_e2e_us": "integer",
-}
 _NULL_UNTIL_REACHED = {
     "first_admit_tick",
     "first_token_tick",
@@ -58,7 +53,7 @@ _NULL_UNTIL_REACHED = {
     "tenant",
     "modelled_ttft_ticks",
     "modelled_tpot_ticks",
-} | set(_TIMED)
+} | set(TIMED_COLUMNS)
 _TYPES = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "float": pl.Float64}
 _VERIFY = "; preempt verify says which equation fails"
 
@@ -102,8 +97,8 @@ def ledger_key(ledger: Ledger, place: str) -> tuple[str, str | None]:
 
 def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
     """Rows of `modelled_requests` without its two keys, in workload order."""
-    columns = REQUEST_TABLE | _TIMED
-    absent = [pl.lit(None).alias(c) for c in _TIMED if c not in ledger.requests.columns]
+    columns = REQUEST_TABLE | TIMED_COLUMNS
+    absent = [pl.lit(None).alias(c) for c in TIMED_COLUMNS if c not in ledger.requests.columns]
     try:
         frame = ledger.requests.with_columns(absent).select(
             pl.col(name).cast(_TYPES[kind]) for name, kind in columns.items()
@@ -152,7 +147,7 @@ def run_row(run: Run) -> dict[str, Any]:
     return row | {
         "offered_requests": stated["requests"],
         "offered_workload_sha256": stated["workload_sha256"],
-        "imported_workload_sha256": _imported(run),
+        "run_workload_sha256": _run_workload_sha256(run),
         "manifest_sha256": sha256(manifest),
         "manifest": manifest.decode(),
     }
@@ -164,7 +159,7 @@ def workload_rows(run: Run, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     Of equal hashes the first stays: all requests before one engine's, the clock before steps.
     """
     forms: list[tuple[str, int | None, str | None]] = [
-        ("time", None, row[f"{form}_workload_sha256"]) for form in ("offered", "imported")
+        ("time", None, row[f"{form}_workload_sha256"]) for form in ("offered", "run")
     ]
     engines = pl.concat([run.events["engine"], run.requests["engine"]]).drop_nulls().unique().sort()
     for engine in engines.to_list():
@@ -192,7 +187,7 @@ def manifest_fields() -> tuple[str, ...]:
     return tuple(leaves(manifest_schema(), ""))
 
 
-def _imported(run: Run) -> str | None:
+def _run_workload_sha256(run: Run) -> str | None:
     """Hash of the workload that an import of the whole run gives; None where it gives none."""
     offered = run.offered
     if offered is not None and offered.requests[0].arrival_us == 0:

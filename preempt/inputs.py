@@ -7,9 +7,9 @@ from pathlib import Path
 from analysis.comparable import METRICS_ONLY
 from collectors.run import Run, engine_of, has_arrive_events, read_run, run_workload
 from collectors.run_config import manifest_place, not_replayed, run_config_tables, run_rule
-from replay.config import Config, parse_config, read_config
+from replay.config import Config, parse_config, read_config, with_timing
 from replay.errors import InputError
-from replay.fit import check_replayable, drop_oversize, request_check
+from replay.fit import drop_oversize, request_check
 from replay.rules import lacking
 from replay.workload import Workload
 from replay.workload_file import read_workload
@@ -25,6 +25,7 @@ class Choices:
     drop_oversize: bool = False
     arrivals: str | None = None
     engine: int | None = None
+    timing: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def replay_inputs(path: Path, config_path: Path | None, choices: Choices) -> Inp
 
 
 def _from_file(path: Path, config_path: Path, choices: Choices) -> Inputs:
-    config = _file_config(config_path, assume=choices.assume_rule)
+    config = read_config(config_path, assume=choices.assume_rule, timing=choices.timing)
     config = config.with_policy(choices.recovery, choices.victim)
     check = request_check(config, keep_oversize=choices.drop_oversize)
     return Inputs(read_workload(path, config.limits.max_requests, check), config)
@@ -70,35 +71,35 @@ def _from_run(path: Path, config_path: Path | None, choices: Choices) -> Inputs:
     if run.offered is None and run.requests.is_empty():
         raise InputError(str(path), "", f"must hold requests to replay; {METRICS_ONLY}", "none")
     engine = engine_of(run, choices.engine)
-    config = _run_config(run, config_path, assume=choices.assume_rule)
+    config = _run_config(run, config_path, choices)
     config = config.with_policy(choices.recovery, choices.victim)
     arrivals = choices.arrivals
     if arrivals is None:
         # Only an engine's profile has its steps, and only constant ticks count them.
         counted = config.engine.profile != "lab" and config.timing is None
         arrivals = "steps" if counted and has_arrive_events(run, engine) else "time"
+    if arrivals == "steps" and config.timing is not None:
+        rule = "go with constant ticks: durations say when a step comes (leave one of them out)"
+        raise InputError(str(choices.timing or config_path), "--arrivals steps", rule)
     if arrivals == "steps" and config.engine.tick_us != 1:
         rule = "must be 1 where arrivals are steps (--arrivals time takes them from the clock)"
         raise InputError(str(config_path), "engine.tick_us", rule, str(config.engine.tick_us))
-    if arrivals == "time" and config_path is None:
-        rule = "is in no manifest: without --config, arrivals have to be steps"
+    if arrivals == "time" and config_path is None and config.timing is None:
+        rule = "is in no manifest: without --config or --timing, arrivals have to be steps"
         raise InputError(str(path), "engine.tick_us", rule)
     workload = run_workload(run, arrivals=arrivals, engine=engine)
     notes = (*_notes(run, arrivals, config), *_left_out(workload))
     return Inputs(workload, config, notes=notes)
 
 
-def _run_config(run: Run, config_path: Path | None, *, assume: bool) -> Config:
+def _run_config(run: Run, config_path: Path | None, choices: Choices) -> Config:
+    assume, timing = choices.assume_rule, choices.timing
     if config_path is not None:
-        return _file_config(config_path, assume=assume)
+        return read_config(config_path, assume=assume, timing=timing)
     tables = run_config_tables(run, lacking(run_rule(run)))
+    if timing is not None:
+        tables = with_timing(tables, timing, manifest_place(run))
     return parse_config(tables, manifest_place(run), assume=assume)
-
-
-def _file_config(path: Path, *, assume: bool) -> Config:
-    config = read_config(path, assume=assume)
-    check_replayable(config, str(path))
-    return config
 
 
 def _notes(run: Run, arrivals: str, config: Config) -> tuple[str, ...]:

@@ -22,6 +22,13 @@ from replay.strict import (
     read_toml,
     table,
 )
+from replay.timing import (
+    Calibration,
+    Timing,
+    calibration_toml,
+    parse_calibration,
+    parse_timing,
+)
 from replay.victims import PROFILE_VICTIMS, VICTIMS
 
 RECOVERIES = ("recompute", "swap", "adaptive")
@@ -80,21 +87,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Step durations of a timed vllm-v1 replay; written by `calibrate`."""
-
-    step_ns: int = 0
-    prefill_token_ps: int = 0
-    decode_request_ps: int = 0
-    kv_token_ps: int = 0
-
-
-@dataclass(frozen=True)
 class Config:
     """Everything a replay reads besides the workload.
 
-    `assumed_from` names the checked rule that stands in where nobody checked `engine.rule`. It is
-    no key of the file and in no hash.
+    `calibration` says what `timing` was fitted to; it is in no hash. `assumed_from` names the
+    checked rule that stands in where nobody checked `engine.rule`. It is no key of the file and in
+    no hash.
     """
 
     engine: Engine
@@ -102,6 +100,7 @@ class Config:
     fairness: Fairness
     limits: Limits
     timing: Timing | None = None
+    calibration: Calibration | None = None
     assumed_from: str | None = None
 
     def with_policy(self, recovery: str | None, victim: str | None) -> "Config":
@@ -110,11 +109,24 @@ class Config:
         keys = dataclasses.asdict(self.policy) | chosen
         return replace(self, policy=_policy(keys, "options", self.engine.profile))
 
+    def longest_us(self) -> int:
+        """Most microseconds that `max_ticks` steps of `timing` can take; 0 without one."""
+        if self.timing is None:
+            return 0
+        engine = self.engine
+        seqs, context = engine.max_num_seqs, engine.max_model_len or 0
+        kv_tokens = seqs * context
+        if not engine.enable_prefix_caching:  # no block counts twice
+            kv_tokens = min(kv_tokens, engine.capacity_blocks * engine.block_size)
+        budget = engine.max_num_batched_tokens or 0
+        longest_us = self.timing.longest_step_us(budget, min(seqs, budget), kv_tokens)
+        return longest_us * self.limits.max_ticks
+
     def tables(self) -> dict[str, Any]:
         """Nested tables with every key the profile reads, as TOML and hashes see them."""
         keys = ENGINE_KEYS[self.engine.profile]
         tables = dataclasses.asdict(self)
-        del tables["assumed_from"]
+        del tables["assumed_from"], tables["calibration"]
         tables["engine"] = {k: tables["engine"][k] for k in keys}
         if self.engine.profile == "lab":
             del tables["timing"]
@@ -130,11 +142,14 @@ class Config:
 
     def toml(self) -> str:
         """The configuration as a file that reads back equal, every default written out."""
-        return "\n".join(
+        texts = [
             f"[{name}]\n" + "".join(f"{k} = {_toml_value(v)}\n" for k, v in keys.items())
             for name, keys in self.tables().items()
             if keys is not None
-        )
+        ]
+        if self.calibration is not None:
+            texts.append(calibration_toml(self.calibration))
+        return "\n".join(texts)
 
 
 @dataclass(frozen=True)
@@ -184,12 +199,29 @@ _MINIMA = {
 }
 
 
-_TABLES = ("engine", "policy", "fairness", "limits", "timing")
+_TABLES = ("engine", "policy", "fairness", "limits", "timing", "calibration")
 
 
-def read_config(path: Path, *, assume: bool = False) -> Config:
-    """Configuration of a TOML file; `assume` as in `parse_config`."""
-    return parse_config(read_toml(path), str(path), assume=assume)
+def read_config(path: Path, *, assume: bool = False, timing: Path | None = None) -> Config:
+    """Configuration of a TOML file; `assume` as in `parse_config`, `timing` as in `with_timing`."""
+    tables = read_toml(path)
+    if timing is not None:
+        tables = with_timing(tables, timing, str(path))
+    return parse_config(tables, str(path), assume=assume)
+
+
+def with_timing(tables: Mapping[str, Any], path: Path, place: str) -> dict[str, Any]:
+    """Tables of a configuration with what a file of `calibrate` says in place of `tick_us`."""
+    found = read_toml(path)
+    only_keys(found, ("timing", "calibration"), str(path), quote=True)
+    if "timing" not in found:
+        raise InputError(str(path), "timing", "is required", "nothing")
+    parse_timing(table(found["timing"], str(path), "timing"), str(path))
+    if "calibration" in found:
+        parse_calibration(table(found["calibration"], str(path), "calibration"), str(path))
+    engine = dict(table(tables.get("engine", {}), place, "engine"))
+    engine.pop("tick_us", None)
+    return {k: v for k, v in tables.items() if k != "calibration"} | {"engine": engine} | found
 
 
 def parse_config(tables: Mapping[str, Any], place: str, *, assume: bool = False) -> Config:
@@ -205,7 +237,7 @@ def parse_config(tables: Mapping[str, Any], place: str, *, assume: bool = False)
         raise InputError(place, "engine.profile", "is required", "nothing")
     name = choice(raw_engine["profile"], place, "engine.profile", PROFILES)
     profile = _PROFILES[name]
-    timing = _timing(found["timing"], place, name) if "timing" in found else None
+    timing, calibration = _timed(found, place, name)
     engine = _engine(raw_engine, place, name, timed=timing is not None)
     config = Config(
         engine=engine,
@@ -213,6 +245,7 @@ def parse_config(tables: Mapping[str, Any], place: str, *, assume: bool = False)
         fairness=Fairness(**_integers(found.get("fairness", {}), Fairness, place, "fairness")),
         limits=_limits(found.get("limits", {}), place, profile),
         timing=timing,
+        calibration=calibration,
         assumed_from=assumed_rule(engine.rule, place, assume=assume),
     )
     _check_products(config, place)
@@ -282,20 +315,25 @@ def _limits(raw: Mapping[str, Any], place: str, profile: _Profile) -> Limits:
     return Limits(**values)
 
 
-def _timing(raw: Mapping[str, Any], place: str, name: str) -> Timing:
-    if name == "lab":
-        raise InputError(place, "timing", "belongs to profile vllm-v1, not lab")
-    values = _integers(raw, Timing, place, "timing", minimum=0)
-    if not any(values.values()):
-        raise InputError(place, "timing", "must not be all zero")
-    return Timing(**values)
+def _timed(
+    found: Mapping[str, Mapping[str, Any]], place: str, profile: str
+) -> tuple[Timing | None, Calibration | None]:
+    for name in ("timing", "calibration"):
+        if profile == "lab" and name in found:
+            raise InputError(place, name, "belongs to profile vllm-v1, not lab")
+    if "timing" not in found:
+        if "calibration" in found:
+            raise InputError(place, "calibration", "must stand beside the [timing] it is of")
+        return None, None
+    calibration = found.get("calibration")
+    return parse_timing(found["timing"], place), (
+        None if calibration is None else parse_calibration(calibration, place)
+    )
 
 
-def _integers(
-    raw: Mapping[str, Any], kind: type, place: str, name: str, minimum: int = 1
-) -> dict[str, int]:
+def _integers(raw: Mapping[str, Any], kind: type, place: str, name: str) -> dict[str, int]:
     only_keys(raw, [f.name for f in dataclasses.fields(kind)], f"{place}: {name}", quote=True)
-    return {k: integer(v, place, f"{name}.{k}", _MINIMA.get(k, minimum)) for k, v in raw.items()}
+    return {k: integer(v, place, f"{name}.{k}", _MINIMA.get(k, 1)) for k, v in raw.items()}
 
 
 def _whole(value: Any, place: str, name: str) -> int:
@@ -335,10 +373,12 @@ _ENGINE_CHECKS: dict[str, _Check] = {
 def _check_products(config: Config, place: str) -> None:
     engine, limits = config.engine, config.limits
     pool_bytes = engine.capacity_blocks * engine.block_size * config.policy.kv_bytes_per_token
-    last_us = limits.max_ticks * (engine.tick_us or 1)
+    last = ("max_ticks x tick_us", limits.max_ticks * (engine.tick_us or 1))
+    if config.timing is not None:
+        last = ("max_ticks x the longest step of [timing], in us", config.longest_us())
     for names, product in (
         ("capacity_blocks x block_size x kv_bytes_per_token", pool_bytes),
-        ("max_ticks x tick_us", last_us),
+        last,
     ):
         if product > MAX_SAFE_INTEGER:
             raise InputError(place, names, "must be within 2^53 - 1", describe(product))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from replay.config import Config
 from replay.errors import InputError
+from replay.strict import MAX_SAFE_INTEGER
 from replay.workload import Check, Request, Workload
 
 
@@ -13,17 +14,9 @@ def check_limits(workload: Workload, config: Config, place: str) -> None:
     if len(workload) > limits.max_requests:
         rule = f"must hold at most {limits.max_requests} requests (limits.max_requests)"
         raise InputError(place, "", rule, str(len(workload)))
-    check_replayable(config)
     check = request_check(config)
     for position, request in enumerate(workload.requests):
         check(request, f"{place}: request {position}")
-
-
-def check_replayable(config: Config, place: str = "configuration") -> None:
-    """Refuse a configuration that no replay can follow; `place` is the file it came from."""
-    if config.timing is not None:
-        rule = "is not replayed by this release: leave it out and give engine.tick_us"
-        raise InputError(place, "[timing]", rule)
 
 
 def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
@@ -31,11 +24,18 @@ def request_check(config: Config, *, keep_oversize: bool = False) -> Check:
 
     The check raises `InputError` at the place it is given; a reader gives the line.
     """
-    limits, tick_us, most = config.limits, config.engine.tick_us or 1, _most_tokens(config)
+    limits, tick_us, most = config.limits, config.engine.tick_us, _most_tokens(config)
+    last_us = MAX_SAFE_INTEGER - config.longest_us()
 
     def check(request: Request, place: str) -> None:
-        tick = request.arrival_us // tick_us
-        if tick >= limits.max_ticks:
+        if tick_us is None:
+            if request.arrival_us > last_us:
+                rule = (
+                    f"must be at most {last_us}, so that limits.max_ticks steps of [timing] end by"
+                    " 2^53 - 1 (a smaller limits.max_ticks covers more)"
+                )
+                raise InputError(place, "arrival_us", rule, str(request.arrival_us))
+        elif (tick := request.arrival_us // tick_us) >= limits.max_ticks:
             rule = (
                 f"must come before tick {limits.max_ticks} (limits.max_ticks;"
                 f" a larger engine.tick_us, now {tick_us}, covers more time)"

@@ -27,8 +27,7 @@ from replay.events import (
 )
 from replay.output import new_directory
 from replay.parquet import read_frame, write_frame
-from replay.requests_table import COLUMNS as REQUEST_TABLE
-from replay.requests_table import table_types
+from replay.requests_table import columns, table_types
 from replay.strict import MAX_SAFE_INTEGER, integer, open_regular, parse_json, read_text
 from replay.workload import Workload
 from replay.workload_file import read_workload, write_workload
@@ -108,7 +107,7 @@ def read_ledger(path: Path) -> Ledger:
     if not isinstance(receipt, dict):
         raise InputError(str(path / "receipt.json"), "", "must be an object", describe(receipt))
     header, events = _read_events(path / "events.parquet", workload, config)
-    requests = _read_requests(path / "requests.parquet", len(workload))
+    requests = _read_requests(path / "requests.parquet", len(workload), config)
     lines = None
     if (path / "events.jsonl").exists():
         with open_regular(path / "events.jsonl") as file:
@@ -170,12 +169,14 @@ def _check_safe(column: "pl.Series", place: str) -> None:
         integer(column[row], f"{place}: row {row}", column.name)
 
 
-def _read_requests(path: Path, most: int) -> "pl.DataFrame":
-    frame, _ = read_frame(path, most + 1, SCHEMA, REQUEST_TABLE)
-    for name, kind in REQUEST_TABLE.items():
+def _read_requests(path: Path, most: int, config: Config) -> "pl.DataFrame":
+    timed = config.timing is not None
+    wanted = columns(timed=timed)
+    frame, _ = read_frame(path, most + 1, SCHEMA, wanted)
+    for name, kind in wanted.items():
         if kind == "integer":
             _check_safe(frame[name], str(path))
-    return frame.select(list(REQUEST_TABLE)).cast(table_types())
+    return frame.select(list(wanted)).cast(table_types(timed=timed))
 
 
 def _kind(path: Path) -> str:

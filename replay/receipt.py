@@ -10,6 +10,7 @@ from replay.canonical import canonical_json, sha256
 from replay.config import ENGINE_KEYS, Config, Engine
 from replay.events import COLUMN, Kind, Rows, event_sha256
 from replay.limitations import labels
+from replay.timed_steps import TimedSteps
 from replay.totals import totals
 from replay.version import __version__
 from replay.workload import Workload
@@ -50,10 +51,12 @@ def build_receipt(
     rows: Rows,
     conservation: Sequence[dict[str, Any]],
     sums: Mapping[str, Any] | None = None,
+    timed_steps: TimedSteps | None = None,
 ) -> dict[str, Any]:
     """Receipt of a ledger; `conservation` is one record per equation the oracle checked.
 
-    `sums` are its `totals` where they are known already.
+    `sums` are its `totals` where they are known already; `timed_steps` is what the steps of a timed
+    replay came to, which no event says.
     """
     engine, policy = config.engine, config.policy
     ids = [r.request_id for r in workload.requests]
@@ -82,6 +85,7 @@ def build_receipt(
                 )
             },
         },
+        **_timing(config, timed_steps),
         "limits": dataclasses.asdict(config.limits),
         "totals": dict(totals(rows, config) if sums is None else sums),
         "conservation": list(conservation),
@@ -111,6 +115,19 @@ def _blocks(engine: Engine) -> dict[str, Any]:
         "block_size_tokens": engine.block_size,
         **{k: getattr(engine, k) for k in ENGINE_KEYS[engine.profile] if k not in elsewhere},
     }
+
+
+def _timing(config: Config, steps: TimedSteps | None) -> dict[str, Any]:
+    """Rates of a timed replay, what they were fitted to, and how far its steps left that."""
+    if config.timing is None:
+        return {}
+    calibration = config.calibration
+    timing: dict[str, Any] = {
+        "rates": dataclasses.asdict(config.timing),
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
+        "steps": None if steps is None else dataclasses.asdict(steps),
+    }
+    return {"timing": timing}
 
 
 def _requests(rows: Rows, kind: Kind) -> list[int]:

@@ -35,6 +35,13 @@ COLUMNS = {
     "modelled_ttft_ticks": "integer",
     "modelled_tpot_ticks": "float",
 }
+# Further columns of a timed replay.
+TIMED_COLUMNS = {
+    "modelled_ttft_us": "integer",
+    "modelled_tpot_us": "integer",
+    "modelled_queue_us": "integer",
+    "modelled_e2e_us": "integer",
+}
 CHARGES = ("recompute_tokens", "swap_out_bytes", "swap_in_bytes")
 # What a request's last event says of it.
 _COUNTERS = (
@@ -56,17 +63,24 @@ STATUSES = tuple(kind.name.lower() for kind in _ENDS)
 _Column = NDArray[np.int64]
 
 
-def request_table(workload: Workload, rows: Rows) -> "pl.DataFrame":
+def columns(*, timed: bool) -> dict[str, str]:
+    """Column -> Parquet type, in file order, of a timed replay's table or another's."""
+    return COLUMNS | TIMED_COLUMNS if timed else COLUMNS
+
+
+def request_table(workload: Workload, rows: Rows, *, timed: bool = False) -> "pl.DataFrame":
     """Rows in workload order; marks never reached are null, charges never made are 0.
 
-    Every event must name a request of the workload.
+    Every event must name a request of the workload. `timed` adds the columns of a timed replay.
     """
     import polars as pl
 
     found = _folded(rows, len(workload))
+    if timed:
+        found |= _times(rows, found["generated_tokens"])
     first, end = found["first_token_tick"], found["completion_tick"]
     gaps = found["generated_tokens"] - 1
-    timed = (first != NULL) & (end != NULL) & (gaps > 0)
+    spaced = (first != NULL) & (end != NULL) & (gaps > 0)
     found["modelled_ttft_ticks"] = np.where(first == NULL, NULL, first - found["arrival_tick"])
     ends, status = pl.Series(STATUSES), found.pop("status")
     table = {
@@ -74,11 +88,11 @@ def request_table(workload: Workload, rows: Rows) -> "pl.DataFrame":
         "status": ends.gather(_with_nulls(status, status == NULL)),
         "output_tokens": pl.Series([r.output_tokens for r in workload.requests], dtype=pl.Int64),
         "tenant": pl.Series([r.tenant for r in workload.requests], dtype=pl.String),
-        "modelled_tpot_ticks": _with_nulls((end - first) / np.where(timed, gaps, 1), ~timed),
+        "modelled_tpot_ticks": _with_nulls((end - first) / np.where(spaced, gaps, 1), ~spaced),
     }
     table |= {name: pl.Series(found.pop(name) != 0) for name in _FLAGS.values()}
     table |= {name: _with_nulls(values, values == NULL) for name, values in found.items()}
-    return pl.DataFrame({name: table[name] for name in COLUMNS})
+    return pl.DataFrame({name: table[name] for name in columns(timed=timed)})
 
 
 def _with_nulls(values: NDArray[Any], absent: NDArray[np.bool_]) -> "pl.Series":
@@ -88,12 +102,12 @@ def _with_nulls(values: NDArray[Any], absent: NDArray[np.bool_]) -> "pl.Series":
     return column.set(pl.Series(absent), None) if absent.any() else column
 
 
-def table_types() -> "pl.Schema":
-    """Polars types of the columns."""
+def table_types(*, timed: bool) -> "pl.Schema":
+    """Polars types of `columns`."""
     import polars as pl
 
     types = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "float": pl.Float64}
-    return pl.Schema({name: types[kind] for name, kind in COLUMNS.items()})
+    return pl.Schema({name: types[kind] for name, kind in columns(timed=timed).items()})
 
 
 def table_differences(
@@ -110,6 +124,34 @@ def table_differences(
     ]
     for row, _, name in sorted(wrong):
         yield row, name, expected[name][row], found[name][row]
+
+
+def _times(rows: Rows, generated: _Column) -> dict[str, _Column]:
+    """Microseconds from arrival to each mark, and between tokens; NULL where not reached.
+
+    `modelled_queue_us` ends at the first admission, as vLLM's own queue time does, and TPOT is
+    rounded as a measured one is (SPEC §9).
+    """
+    kinds, times = rows[:, COLUMN["kind"]], rows[:, COLUMN["time_us"]]
+
+    def at(kind: Kind) -> _Column:
+        column = np.full(len(generated), NULL)
+        column[rows[kinds == kind, COLUMN["request_id"]]] = times[kinds == kind]
+        return column
+
+    def between(start: _Column, end: _Column) -> _Column:
+        return np.where((start == NULL) | (end == NULL), NULL, end - start)
+
+    arrival, first, end = at(Kind.ARRIVE), at(Kind.FIRST_TOKEN), at(Kind.COMPLETE)
+    gaps = np.maximum(generated - 1, 0)
+    spent, twice = between(first, end), 2 * np.maximum(gaps, 1)
+    none = (spent == NULL) | (gaps == 0)
+    return {
+        "modelled_ttft_us": between(arrival, first),
+        "modelled_tpot_us": np.where(none, NULL, (2 * np.where(none, 0, spent) + gaps) // twice),
+        "modelled_queue_us": between(arrival, at(Kind.ADMIT)),
+        "modelled_e2e_us": between(arrival, end),
+    }
 
 
 def _folded(rows: Rows, requests: int) -> dict[str, _Column]:

@@ -14,6 +14,7 @@ from replay.oracle.verify import conservation
 from replay.receipt import build_receipt
 from replay.requests_table import CHARGES, request_table
 from replay.strict import MAX_SAFE_INTEGER
+from replay.timed_steps import TimedSteps
 from replay.totals import exact_sum, totals
 from replay.vllm_v1.columns import columns_of
 from replay.vllm_v1.simulation import Notice, Outcome, Progress, Simulation
@@ -37,7 +38,7 @@ def replay(
     `max_ticks` and `keep_censored` is off. A ledger the oracle rejects is a fault of this program.
     """
     check_limits(workload, config, place)
-    rows, why = _SCHEDULERS[config.engine.profile](workload, config, progress, notice)
+    rows, why, steps = _SCHEDULERS[config.engine.profile](workload, config, progress, notice)
     sums = totals(rows, config)
     left = len(workload) - sums["completions"]
     if left and not (keep_censored and left == sums["censored"]):
@@ -52,35 +53,41 @@ def replay(
     if violations:
         first = violations[0]
         raise AssertionError(f"seq {first.seq}: {first.equation}: {first.detail}")
-    receipt = build_receipt(workload, config, rows, checks, sums)
-    return Ledger(workload, config, rows, request_table(workload, rows), receipt)
+    receipt = build_receipt(workload, config, rows, checks, sums, steps)
+    table = request_table(workload, rows, timed=config.timing is not None)
+    return Ledger(workload, config, rows, table, receipt)
+
+
+# Rows, where the replay ends if requests are left, and what timed steps came to.
+_Scheduled = tuple[Rows, str, TimedSteps | None]
 
 
 def _lab(
     workload: Workload, config: Config, progress: Progress | None, _notice: Notice | None
-) -> tuple[Rows, str]:
+) -> _Scheduled:
     rows = to_rows(replay_lab(workload, config))
     if progress is not None:
         progress(len(workload), len(workload))
-    return rows, _end_of_ticks(config)
+    return rows, _end_of_ticks(config), None
 
 
 def _vllm_v1(
     workload: Workload, config: Config, progress: Progress | None, notice: Notice | None
-) -> tuple[Rows, str]:
+) -> _Scheduled:
     simulation = Simulation(columns_of(workload), config, notice=notice)
     rows = np.concatenate([*simulation.run(progress), *simulation.censor()])
     why = simulation.why_unfinished()
     if simulation.outcome is Outcome.NO_PROGRESS:
-        return rows, f"tick {rows[-1, COLUMN['tick']]}: {why}"
-    return rows, _end_of_ticks(config) + (f": {why}" if why else "")
+        return rows, f"tick {rows[-1, COLUMN['tick']]}: {why}", None
+    why = _end_of_ticks(config) + (f": {why}" if why else "")
+    return rows, why, simulation.timed_steps()
 
 
 def _end_of_ticks(config: Config) -> str:
     return f"tick {config.limits.max_ticks} (limits.max_ticks)"
 
 
-_Scheduler = Callable[[Workload, Config, Progress | None, Notice | None], tuple[Rows, str]]
+_Scheduler = Callable[[Workload, Config, Progress | None, Notice | None], _Scheduled]
 _SCHEDULERS: Mapping[str, _Scheduler] = {"lab": _lab, "vllm-v1": _vllm_v1}
 
 

@@ -811,12 +811,20 @@ def test_the_largest_request_that_fits_vllm_s_pool_is_replayed(
     assert 1 == len(read_workload(tmp_path / "out" / "workload.parquet"))
 
 
-def test_timed_steps_are_refused_before_the_workload_is_read(
+def test_a_bad_timing_is_refused_before_the_workload_is_read(
     tmp_path: Path, refused: Refused
 ) -> None:
-    """Never accepted and ignored."""
-    (tmp_path / "c.toml").write_text(VLLM + "[timing]\nstep_ns = 5\n")
-    refused(*replay_of("w.jsonl"), words=["c.toml: [timing] is not replayed by this release"])
+    """In the configuration or in a file of its own; nothing of it is accepted and ignored."""
+    (tmp_path / "c.toml").write_text(VLLM + "[timing]\nstep_ns = 0\n")
+    refused(*replay_of("w.jsonl"), words=["c.toml: timing must not be all zero"])
+    (tmp_path / "c.toml").write_text(VLLM)
+    for text, words in (
+        ("[timing]\nstep_ns = 0\n", "t.toml: timing must not be all zero"),
+        ("[engine]\ntick_us = 1\n", "t.toml: unknown key engine"),
+        ("[calibration]\n", "t.toml: timing is required"),
+    ):
+        (tmp_path / "t.toml").write_text(text)
+        refused(*replay_of("w.jsonl"), "--timing", "t.toml", words=[words])
 
 
 @pytest.mark.parametrize("oversize", ["refuse", "drop"])

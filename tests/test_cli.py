@@ -296,8 +296,14 @@ def test_version_is_the_package_s(run: Run) -> None:
         (["replay", "w.jsonl"], "Missing option '--out'"),
         (["replay", "w.jsonl", "--config"], "requires an argument"),
         (["replay", "w.jsonl", "--out", "o", "--arrivals", "ticks"], "'--arrivals'"),
-        (["import", "azure", "a.csv", "-o", "w.json", "--engine", "0"], "go with FORMAT run only"),
-        (["import", "azure", "a.csv", "-o", "w.json", "--arrivals", "time"], "FORMAT run only"),
+        (
+            ["import", "azure", "a.csv", "-o", "w.json", "--engine", "0"],
+            "No such option '--engine'",
+        ),
+        (
+            ["import", "bogus", "a.csv", "-o", "w.json"],
+            "FORMAT is one of azure, burstgpt, mooncake",
+        ),
         (["replay", "a", "b", "--config", "c", "--out", "o"], "unexpected extra argument"),
         (["verify"], "Missing argument 'DIR...'"),
         (["gate", "bogus"], "No such command 'bogus'"),
@@ -678,15 +684,16 @@ def test_a_configuration_replaces_the_run_s_own(tmp_path: Path, run: Run, collec
     assert "c.toml: engine.tick_us must be 1 where arrivals are steps (--arrivals time" in ended.err
     assert 0 == run(*arguments, "clock", "--arrivals", "time").code
     (tmp_path / "c.toml").write_text(engine + "[timing]\nstep_ns = 5\n")
-    assert "c.toml: [timing] is not replayed by this release" in run(*arguments, "timed").err
+    assert 0 == run(*arguments, "timed").code
+    assert "--arrivals steps" in run(*arguments, "both", "--arrivals", "steps").err
     lab = CONFIG.replace("capacity_blocks = 12", "capacity_blocks = 900\ntick_us = 20000")
     (tmp_path / "c.toml").write_text(lab)
     assert 0 == run(*arguments, "lab").code
     arrivals = {
         name: [r.arrival_us for r in read_workload(tmp_path / name / "workload.parquet").requests]
-        for name in ("steps", "clock", "lab")
+        for name in ("steps", "clock", "timed", "lab")
     }
-    assert arrivals["lab"] == arrivals["clock"] != arrivals["steps"]
+    assert arrivals["lab"] == arrivals["clock"] == arrivals["timed"] != arrivals["steps"]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ ALLOWED = {
         "replay.receipt",
         "replay.requests_table",
         "replay.strict",
+        "replay.timing",
         "replay.version",
         "replay.workload",
     ),

@@ -58,6 +58,35 @@ def lab_inputs(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return requests, config
 
 
+@st.composite
+def timed_tables(draw: st.DrawFn) -> dict[str, Any]:
+    """`[timing]`, maybe with a calibration whose range is left, or nothing: constant ticks.
+
+    Some durations are nothing, and some are below a microsecond.
+    """
+    if draw(st.booleans()):
+        return {}
+    few = st.sampled_from([0, 1, 333, 1_000, 2_500, 1_000_000])
+    timing = {
+        "step_ns": draw(st.sampled_from([0, 1, 700, 1_000, 3_500])),
+        "prefill_token_ps": draw(few),
+        "decode_request_ps": draw(few),
+        "kv_token_ps": draw(st.sampled_from([1, 77, 5_000])),
+    }
+    if draw(st.booleans()):
+        return {"timing": timing}
+    calibration = {
+        "run_id": "r",
+        "source": "steps",
+        "steps": 9,
+        "prefill_tokens": draw(st.integers(0, 20)),
+        "decode_requests": draw(st.integers(0, 4)),
+        "kv_tokens": draw(st.integers(0, 60)),
+        "slowdown_permille": 1_200,
+    }
+    return {"timing": timing, "calibration": calibration}
+
+
 def contracts(requests: list[dict[str, Any]], config: dict[str, Any]) -> tuple[Workload, Config]:
     """The same inputs as the product's own types."""
     workload = Workload(tuple(Request(**record) for record in requests))

@@ -2,17 +2,21 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from preempt.commands import options
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
+from preempt.commands.timing_lines import timing_lines
 from replay.config import RECOVERIES, Config, Policy
 from replay.output import check_new_directory
 from replay.strict import printable
 from replay.victims import VICTIMS
+
+if TYPE_CHECKING:
+    from replay.ledger import Ledger
 
 MOST_SHOWN = 20  # violations of one ledger, for a person
 
@@ -24,6 +28,11 @@ MOST_SHOWN = 20  # violations of one ledger, for a person
     "config_path",
     type=options.PATH,
     help="Configuration (TOML); a run directory brings its engine's own.",
+)
+@click.option(
+    "--timing",
+    type=options.PATH,
+    help="File of `preempt calibrate`: modelled step durations in place of engine.tick_us.",
 )
 @click.option("--out", type=options.PATH, required=True, help="Ledger directory to create.")
 @click.option("--recovery", type=click.Choice(RECOVERIES), help="Instead of policy.recovery.")
@@ -58,6 +67,7 @@ MOST_SHOWN = 20  # violations of one ledger, for a person
 def replay_command(
     workload: Path,
     config_path: Path | None,
+    timing: Path | None,
     out: Path,
     recovery: str | None,
     victim: str | None,
@@ -111,6 +121,11 @@ def replay_command(
     Another victim, and any recovery but "recompute", is a what-if: no vLLM does it.
 
     \b
+    With modelled durations in place of constant ticks, and times in microseconds, by --timing or
+        [timing]    step_ns, prefill_token_ps, decode_request_ps, kv_token_ps (default 0 each)
+    with engine.tick_us left out. Requests arrive by the clock then.
+
+    \b
     Examples:
         preempt replay workload.parquet --config lab.toml --recovery swap --out swap/
         preempt replay conv.parquet --config vllm.toml --victim least-computed --out what-if/
@@ -121,7 +136,8 @@ def replay_command(
     from replay.run import replay
 
     check_new_directory(out, force=force, owned=FILES)
-    choices = Choices(recovery, victim, assume_rule, on_oversize == "drop", arrivals, engine)
+    drop = on_oversize == "drop"
+    choices = Choices(recovery, victim, assume_rule, drop, arrivals, engine, timing)
     with progress_shown(quiet=quiet) as progress:
         progress.phase(f"reading {workload}")
         inputs = replay_inputs(workload, config_path, choices)
@@ -142,7 +158,7 @@ def replay_command(
         say(f"left out as oversize: {len(inputs.oversize)} ({names})", quiet=quiet)
     if as_json:
         options.print_json(ledger.receipt)
-    for line in _summary(ledger.receipt, ledger.config):
+    for line in _summary(ledger):
         say(line, quiet=quiet or as_json)
     check_with = shlex.join(["preempt", "verify", "--", str(out)])
     say(f"ledger in {out}; check it with: {check_with}", quiet=quiet or as_json)
@@ -190,7 +206,8 @@ def verify_command(
     context.exit(1 if any(results.values()) else 0)
 
 
-def _summary(receipt: dict[str, Any], config: Config) -> list[str]:
+def _summary(ledger: "Ledger") -> list[str]:
+    receipt, config = ledger.receipt, ledger.config
     totals, fairness, engine = receipt["totals"], receipt["fairness"], receipt["engine"]
     policy, tax = receipt["policy"], receipt["totals"]["recompute_tax_frac"]
     return [
@@ -201,6 +218,7 @@ def _summary(receipt: dict[str, Any], config: Config) -> list[str]:
         f" {totals['completions']} complete, {totals['censored']} censored",
         *receipt.get("what_ifs", ()),
         *_rates(config),
+        *timing_lines(ledger),
         f"{totals['pressure_events']} pressure events, {totals['preemptions']} preemptions,"
         f" {totals['freed_blocks']} blocks freed, {totals['charged_tokens']} tokens to replay,"
         f" {totals['swap_out_bytes']} bytes out, {totals['swap_in_bytes']} bytes in",

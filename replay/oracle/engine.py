@@ -5,6 +5,7 @@ from typing import Any
 from replay.config import Config
 from replay.events import Event, Kind
 from replay.oracle.blocks import CachingPool, Pool
+from replay.oracle.clock import clock_of
 from replay.oracle.fairness import Accounts
 from replay.oracle.host import Host
 from replay.oracle.requests import FirstCome, MostImportant, Progress, Waiting
@@ -20,10 +21,7 @@ class Engine:
 
     def __init__(self, workload: Workload, config: Config) -> None:
         self.config, self.options, self.rule = config, config.engine, rule_of(config)
-        self.tick_us = self.options.tick_us or 1
-        self.all = [
-            Progress(k, r, r.arrival_us // self.tick_us) for k, r in enumerate(workload.requests)
-        ]
+        self.all = [Progress(k, r) for k, r in enumerate(workload.requests)]
         priority = self.options.scheduling_policy == "priority"
         self.waiting: Waiting = MostImportant() if priority else FirstCome()
         self.running: list[Progress] = []
@@ -31,7 +29,9 @@ class Engine:
         self.host, self.accounts = Host(config.policy), Accounts(config.fairness)
         # Tokens in flight of a request that decodes in every step.
         self.ahead = 1 if self.options.async_scheduling else 0
-        self.tick = 0
+        self.clock = clock_of(
+            self.options.tick_us, config.timing, config.calibration, ahead=self.ahead
+        )
         self.events = 0
         self.out: list[Expected] = []
         self.start_step()
@@ -61,14 +61,14 @@ class Engine:
         occupied = self.pool.occupied
         event = Event(
             seq=self.events,
-            tick=self.tick,
-            time_us=self.tick * self.tick_us,
+            tick=self.clock.tick,
+            time_us=self.clock.now_us(),
             kind=kind,
             request_id=who.index,
             requester_id=None,
             priority=who.request.priority,
             arrival_tick=who.arrival_tick,
-            age_ticks=self.tick - who.arrival_tick,
+            age_ticks=self.clock.tick - who.arrival_tick,
             queue_ticks=self.accounts.queue_ticks(who),
             preemptions=who.preemptions,
             prompt_tokens=who.prompt,

@@ -38,12 +38,15 @@ def coverage(config: Config) -> Mapping[str, str]:
     computed = "partial" if config.engine.async_scheduling else "complete"
     place = "partial" if config.engine.scheduling_policy == "priority" else "complete"
     whole = (
-        *("seq", "time_us", "priority", "age_ticks", "queue_ticks", "preemptions"),
+        *("seq", "priority", "age_ticks", "queue_ticks", "preemptions"),
         *("remaining_tokens", "context_tokens", "active_requests", "queue_depth"),
         *("capacity_blocks", "allocated_blocks", "freed_blocks", "recovery"),
         *("estimate_recompute_ticks", "host_bytes_after"),
     )
+    times = names.COLUMNS["time_us"] if config.timing is None else names.TIMES
     return {
+        names.COLUMNS["seq"]: "complete",
+        times: "complete" if config.timing is None else "partial",
         **{names.COLUMNS[column]: "complete" for column in whole},
         names.FLAGS: "complete",
         names.COMPLETE: "complete",
@@ -84,7 +87,8 @@ def check_rows(workload: Workload, config: Config, rows: Rows) -> list[Violation
 
 def _sequence(ledger: Columns, config: Config) -> None:
     ledger.equal("seq", ledger.index)
-    ledger.equal("time_us", ledger["tick"] * (config.engine.tick_us or 1))
+    if config.engine.tick_us is not None:
+        ledger.equal("time_us", ledger["tick"] * config.engine.tick_us)
     replays = ledger.kind(Kind.RECOVERED) & (ledger["recovery"] == Recovery.RECOMPUTE)
     phases = np.array([_PHASES[kind] for kind in Kind])[ledger["kind"]] + replays
     in_workload_order = ledger.kind(Kind.ARRIVE, *_FLAGS, Kind.CENSORED)
@@ -95,10 +99,29 @@ def _sequence(ledger: Columns, config: Config) -> None:
         step = np.diff(key)
         earlier[1:] = (step > 0) | ((step == 0) & earlier[1:])
     ledger.hold(names.ORDER, earlier, "comes before what stands before it")
+    if config.timing is not None:
+        _timed(ledger, phases)
     preempted_in = np.unique(ledger["tick"][ledger.kind(Kind.PREEMPT)])
     refused = ledger.kind(*ENTRIES)
     refused[refused] = np.isin(ledger["tick"][refused], preempted_in)
     ledger.hold(names.ADMISSION, ~refused, "a step that preempted admits nobody")
+
+
+def _timed(ledger: Columns, phases: Ints) -> None:
+    """A step begins and ends once, and not before the one before it; arrivals precede its begin."""
+    arrive, tick = ledger.kind(Kind.ARRIVE), ledger["tick"]
+    ends = phases > _PHASES[Kind.ADMIT]
+    rest = np.flatnonzero(~arrive)
+    time = ledger["time_us"][rest]
+    same = (np.diff(tick[rest]) == 0) & (np.diff(ends[rest].astype(np.int64)) == 0)
+    later = np.diff(time)
+    holds = np.ones(len(tick), bool)
+    holds[rest[1:]] = np.where(same, later == 0, later >= 0)
+    # What follows an arrival is of its step, which begins at or after it, or of a later one.
+    following = np.minimum(np.searchsorted(rest, np.flatnonzero(arrive)), max(len(rest) - 1, 0))
+    if len(rest):
+        holds[arrive] = ledger["time_us"][arrive] <= time[following]
+    ledger.hold(names.TIMES, holds, "times of steps follow each other")
 
 
 def _blocks(ledger: Columns, config: Config) -> None:
@@ -121,7 +144,16 @@ def _facts(own: Own, workload: Workload, config: Config) -> None:
     values = [np.array([getattr(r, fact) for r in workload.requests], np.int64) for fact in facts]
     priority, arrival_us, prompt, output = (value[own["request_id"]] for value in values)
     own.equal("priority", priority)
-    own.equal("arrival_tick", arrival_us // (config.engine.tick_us or 1))
+    if config.engine.tick_us is not None:
+        own.equal("arrival_tick", arrival_us // config.engine.tick_us)
+    else:
+        own.equal("arrival_tick", own["tick"][own.begin])
+        arrives = own.kind(Kind.ARRIVE)
+        own.hold(
+            names.TIMES,
+            ~arrives | (own["time_us"] == arrival_us),
+            "an arrival has its own time",
+        )
     own.equal("prompt_tokens", prompt)
     own.equal("context_tokens", prompt + own["generated_tokens"])
     own.equal("remaining_tokens", output - own["generated_tokens"])

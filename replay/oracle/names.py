@@ -17,6 +17,7 @@ VICTIM = "the victim is the rule's choice among the running"
 ADMISSION = "the queue is in order, its head is admitted when it fits, nobody overtakes"
 FLAGS = "flags exactly when the predicate holds"
 COMPLETE = "the ledger ends when every request is complete or censored"
+TIMES = "time = begin or end of its step by [timing], of an arrival its own"
 COLUMNS = {
     "seq": "seq counts from 0 without gaps",
     "tick": ORDER,
@@ -52,20 +53,18 @@ COLUMNS = {
     "work_left_tokens": WORK_LEFT,
     "work_left_bytes": WORK_LEFT,
 }
-EQUATIONS = Equations(
-    COLUMNS,
-    {
-        Kind.ARRIVE: ORDER,
-        Kind.ADMIT: ADMISSION,
-        Kind.RESUME: ADMISSION,
-        Kind.PREEMPT: VICTIM,
-        Kind.SWAPPED_OUT: BYTES_OUT,
-        Kind.RECOVERED: CHARGE,
-        Kind.FIRST_TOKEN: GENERATED,
-        Kind.COMPLETE: GENERATED,
-        Kind.FLAG_WAIT: FLAGS,
-        Kind.FLAG_REPEAT: FLAGS,
-        Kind.CENSORED: COMPLETE,
-    },
-    COMPLETE,
-)
+_SURPLUS = {
+    Kind.ARRIVE: ORDER,
+    Kind.ADMIT: ADMISSION,
+    Kind.RESUME: ADMISSION,
+    Kind.PREEMPT: VICTIM,
+    Kind.SWAPPED_OUT: BYTES_OUT,
+    Kind.RECOVERED: CHARGE,
+    Kind.FIRST_TOKEN: GENERATED,
+    Kind.COMPLETE: GENERATED,
+    Kind.FLAG_WAIT: FLAGS,
+    Kind.FLAG_REPEAT: FLAGS,
+    Kind.CENSORED: COMPLETE,
+}
+EQUATIONS = Equations(COLUMNS, _SURPLUS, COMPLETE)
+TIMED_EQUATIONS = Equations(COLUMNS | {"time_us": TIMES}, _SURPLUS, COMPLETE)

@@ -22,7 +22,7 @@ class Progress:
 
     index: int
     request: Request
-    arrival_tick: int
+    arrival_tick: int = field(init=False)  # once it has arrived
     prompt: int = field(init=False)
     known: int = field(init=False)
     last: int = field(init=False)  # `known` when it is complete

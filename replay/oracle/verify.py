@@ -37,6 +37,7 @@ from replay.oracle.vllm_v1 import walk as walk_vllm
 from replay.oracle.walk import Equations, EventProgress, EventsOf, Violation
 from replay.receipt import HASHES, build_receipt, receipt_sha256
 from replay.requests_table import STATUSES, request_table, table_differences
+from replay.timed_steps import TimedSteps
 from replay.workload import Workload
 
 NAMED = "every event names a known kind and a request of the workload"
@@ -90,11 +91,13 @@ def verify_ledger(ledger: Ledger, progress: EventProgress | None = None) -> list
     if unreadable:
         return unreadable
     checks, found = conservation(ledger.workload, ledger.config, ledger.events)
+    steps = None
     if profile != "lab":
-        found = walk_vllm(ledger.workload, ledger.config, EventsOf(ledger.events), progress)
+        events = EventsOf(ledger.events)
+        found, steps = walk_vllm(ledger.workload, ledger.config, events, progress)
     found.extend(label)
     found.extend(_rows(ledger))
-    found.extend(_receipt(ledger, checks))
+    found.extend(_receipt(ledger, checks, steps))
     found.extend(_export(ledger))
     return found
 
@@ -124,7 +127,8 @@ def _header(ledger: Ledger) -> list[Violation]:
 
 
 def _rows(ledger: Ledger) -> list[Violation]:
-    wanted = request_table(ledger.workload, ledger.events)
+    timed = ledger.config.timing is not None
+    wanted = request_table(ledger.workload, ledger.events, timed=timed)
     if wanted.height != ledger.requests.height:
         detail = f"expected {wanted.height} rows, found {ledger.requests.height}"
         return [Violation(ROWS, None, detail)]
@@ -153,13 +157,16 @@ def _shown(column: str, value: object) -> str:
     return str(value) if column == "status" and value in STATUSES else describe(value)
 
 
-def _receipt(ledger: Ledger, checks: Sequence[dict[str, Any]]) -> list[Violation]:
+def _receipt(
+    ledger: Ledger, checks: Sequence[dict[str, Any]], steps: TimedSteps | None
+) -> list[Violation]:
     receipt = ledger.receipt
     try:
         receipt_hash = receipt_sha256(receipt)
     except (ValueError, RecursionError):
         return [Violation(RECEIPT, None, "receipt.json: holds a number that JSON has no form for")]
-    wanted = build_receipt(ledger.workload, ledger.config, ledger.events, checks)
+    config = ledger.config
+    wanted = build_receipt(ledger.workload, config, ledger.events, checks, timed_steps=steps)
     wanted["tool"] = receipt.get("tool")  # another release may have written it
     wanted["receipt_sha256"] = receipt_hash
     found = []

@@ -8,7 +8,6 @@ passed over (`quiet`).
 from collections.abc import Iterator
 
 from replay.config import Config
-from replay.errors import InputError
 from replay.events import Event, Kind, Recovery
 from replay.oracle.engine import Engine, Expected
 from replay.oracle.names import (
@@ -20,40 +19,40 @@ from replay.oracle.names import (
     FLAGS,
     GENERATED,
     ORDER,
+    TIMED_EQUATIONS,
 )
 from replay.oracle.quiet import pass_over, quiet_decodes
 from replay.oracle.requests import Progress
 from replay.oracle.schedule import admissible, running_pass, waiting_pass
 from replay.oracle.walk import Comparison, Diverged, EventProgress, Events, Violation
+from replay.timed_steps import TimedSteps
 from replay.workload import Workload
 
 
 def walk(
     workload: Workload, config: Config, events: Events, progress: EventProgress | None = None
-) -> list[Violation]:
+) -> tuple[list[Violation], TimedSteps | None]:
     """Every violation in a vllm-v1 ledger's events, in order of `seq`.
 
-    `progress` hears now and then how many events are compared, and of how many.
+    Besides, what the steps of a timed replay come to, None of another, and where the walk did not
+    reach the end. `progress` hears now and then how many events are compared, and of how many.
     """
-    comparison = Comparison(events, EQUATIONS, progress)
+    engine = Engine(workload, config)
+    equations = EQUATIONS if config.timing is None else TIMED_EQUATIONS
+    comparison = Comparison(events, equations, progress)
     try:
-        for right, equation in _expected(workload, config):
+        for right, equation in _Run(engine).events():
             comparison.expect(right, equation)
         comparison.finish()
     except Diverged as diverged:
         comparison.violations.append(diverged.violation)
-    return comparison.violations
+        return comparison.violations, None
+    return comparison.violations, engine.clock.timed_steps
 
 
 def derive(workload: Workload, config: Config) -> Iterator[Event]:
     """The events that the rules call for, one after another."""
-    return (event for event, _ in _expected(workload, config))
-
-
-def _expected(workload: Workload, config: Config) -> Iterator[Expected]:
-    if config.timing is not None:
-        raise InputError("config.toml", "timing", "is not verified by this release")
-    return _Run(Engine(workload, config)).events()
+    return (event for event, _ in _Run(Engine(workload, config)).events())
 
 
 class _Run:
@@ -68,25 +67,39 @@ class _Run:
 
     def events(self) -> Iterator[Expected]:
         """Every event in order."""
-        engine, end = self.engine, self.engine.config.limits.max_ticks
-        while self.unfinished and engine.tick < end:
+        engine, clock = self.engine, self.engine.clock
+        end = engine.config.limits.max_ticks
+        while self.unfinished and clock.tick < end:
+            self.pass_over_idle_steps()
             self.pass_over_quiet_steps()
-            if engine.tick < end:
+            if clock.tick < end:
                 self.step()
-                engine.tick += 1
+                clock.tick += 1
             yield from engine.out
             engine.out.clear()
-        engine.tick = end - 1
+        if self.next is not None:
+            detail = "limits.max_ticks steps end before every request has arrived"
+            raise Diverged(Violation(COMPLETE, None, detail))
+        clock.tick = end - 1
         for who in engine.all:
             if not who.done:
                 engine.emit(Kind.CENSORED, who, COMPLETE)
         yield from engine.out
 
+    def pass_over_idle_steps(self) -> None:
+        engine, clock = self.engine, self.engine.clock
+        if self.next is None or engine.running or len(engine.waiting):
+            return
+        tick = clock.tick
+        clock.idle(self.next.request)
+        engine.accounts.done += clock.tick - tick
+
     def pass_over_quiet_steps(self) -> None:
-        engine = self.engine
-        most = engine.config.limits.max_ticks - engine.tick
-        if self.next is not None:
-            most = min(most, self.next.arrival_tick - engine.tick)
+        engine, clock = self.engine, self.engine.clock
+        coming = None if self.next is None else self.next.request
+        if coming is not None and clock.is_due(coming):
+            return
+        most = engine.config.limits.max_ticks - clock.tick
         flagless = engine.accounts.quiet_accountings()
         most = most if flagless is None else min(most, flagless)
         engine.start_step()
@@ -100,11 +113,13 @@ class _Run:
             most=most,
             anybody_waits=len(engine.waiting) > 0,
         )
-        if most and admissible(engine) is None:
-            pass_over(engine.running, engine.pool, ahead=engine.ahead, steps=most)
+        if not most or admissible(engine) is not None:
+            return
+        steps = clock.run_quiet(engine.running, most, coming)
+        if steps:
+            pass_over(engine.running, engine.pool, ahead=engine.ahead, steps=steps)
             self.in_flight = list(engine.running) if engine.ahead else []
-            engine.accounts.done += most
-            engine.tick += most
+            engine.accounts.done += steps
 
     def step(self) -> None:
         engine = self.engine
@@ -116,6 +131,7 @@ class _Run:
         running_pass(engine)
         if not engine.preempted:
             waiting_pass(engine)
+        engine.clock.run(engine.batch)
         for who, size in engine.host.restore(engine.running):
             back: dict[str, int] = {"recovery": Recovery.SWAP, "swap_in_bytes": size}
             engine.emit(Kind.RECOVERED, who, BYTES_IN, **back)
@@ -128,10 +144,13 @@ class _Run:
             engine.emit(kind, who, FLAGS)
 
     def arrive(self) -> None:
-        while self.next is not None and self.next.arrival_tick == self.engine.tick:
-            self.engine.accounts.joins(self.next)
-            self.engine.waiting.join(self.next)
-            self.engine.emit(Kind.ARRIVE, self.next, ORDER)
+        engine = self.engine
+        while self.next is not None and engine.clock.is_due(self.next.request):
+            self.next.arrival_tick = engine.clock.tick
+            engine.accounts.joins(self.next)
+            engine.waiting.join(self.next)
+            time_us = engine.clock.shown_us(self.next.request)
+            engine.emit(Kind.ARRIVE, self.next, ORDER, time_us=time_us)
             self.next = next(self.coming, None)
 
     def execute(self) -> list[Progress]:

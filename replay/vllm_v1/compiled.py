@@ -17,10 +17,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from replay import recovery
-from replay.vllm_v1 import jump, passes, pool, progress, queue, rows, step, victim
+from replay.vllm_v1 import clock, jump, passes, pool, progress, queue, rows, step, victim
 from replay.vllm_v1.state import State
 
-_MODULES = (recovery, pool, queue, rows, victim, passes, jump, progress, step)
+_MODULES = (recovery, pool, queue, rows, victim, passes, clock, jump, progress, step)
 _ENTRIES = ("advance", "censor")
 Advance = Callable[[State, int], int]
 

@@ -5,6 +5,7 @@ blocks last, a step gives each running request one token and nothing else happen
 counted, not taken; the one that ends the stretch gets all their tokens, and its own, at once.
 """
 
+from replay.vllm_v1.clock import skip_empty, skip_quiet
 from replay.vllm_v1.queue import head
 from replay.vllm_v1.state import (
     ACTIVE,
@@ -24,6 +25,7 @@ from replay.vllm_v1.state import (
     FULL_SEQUENCE,
     GENERATED,
     IN_FLIGHT,
+    KV_TOKENS,
     LINK_RATE,
     MAX_QUEUE,
     MAX_SEQS,
@@ -40,6 +42,7 @@ from replay.vllm_v1.state import (
     RESTORING,
     THRESHOLD,
     TICK,
+    TIMED,
     WATERMARK,
     WHOLE,
     State,
@@ -60,9 +63,11 @@ def stand_still(s: State) -> int:
         r = s.running[k]
         column = RESTORE_BYTES
     else:
-        return ticks
+        return skip_empty(s, ticks) if config[TIMED] else ticks
     # The step that ends it is taken: it has an event.
     ticks = min(ticks, (requests[r, column] - 1) // config[LINK_RATE])
+    if config[TIMED]:
+        ticks = skip_empty(s, ticks)
     requests[r, column] -= ticks * config[LINK_RATE]
     return int(ticks)
 
@@ -82,23 +87,36 @@ def look_ahead(s: State) -> None:
     if tokens <= 0:
         return
     quiet = 0 if _may_admit(s) else min(_until_something(s), tokens - 1)
+    owed, blocks = _steps_that_fit(s, quiet)
+    if config[TIMED] and owed > 0:
+        begun = skip_quiet(s, owed)
+        if begun < owed:
+            quiet = begun
+            owed, blocks = _steps_that_fit(s, quiet)
+    next_growth = s.growth[owed % config[BLOCK_SIZE]]
+    now[WHOLE] = not config[ASYNC] and owed == quiet and blocks + next_growth <= now[FREE]
+    now[OWED] = owed
+    now[OWED_BLOCKS] = blocks
+    now[FREE] -= blocks
+    now[TICK] += owed
+
+
+def _steps_that_fit(s: State, steps: int) -> tuple[int, int]:
+    """How many of so many quiet steps the free blocks last for, and how many blocks those take."""
+    now, active = s.now, s.now[ACTIVE]
     # In `block_size` steps everyone grows once: whole rounds first, then step by step.
-    block_size = config[BLOCK_SIZE]
-    rounds = min(now[FREE] // active, quiet // block_size)
+    block_size = s.config[BLOCK_SIZE]
+    rounds = min(now[FREE] // active, steps // block_size)
     owed = rounds * block_size
     blocks = rounds * active
     step = 0
-    while owed < quiet and blocks + s.growth[step] <= now[FREE]:
+    while owed < steps and blocks + s.growth[step] <= now[FREE]:
         blocks += s.growth[step]
         owed += 1
         step += 1
         if step == block_size:
             step = 0
-    now[WHOLE] = not config[ASYNC] and owed == quiet and blocks + s.growth[step] <= now[FREE]
-    now[OWED] = owed
-    now[OWED_BLOCKS] = blocks
-    now[FREE] -= blocks
-    now[TICK] += owed
+    return int(owed), int(blocks)
 
 
 def decode(s: State, ticks: int) -> None:
@@ -106,9 +124,11 @@ def decode(s: State, ticks: int) -> None:
     now, requests = s.now, s.requests
     block_size = s.config[BLOCK_SIZE]
     free = now[FREE] + now[OWED_BLOCKS]
+    kv_tokens = 0
     for k in range(now[ACTIVE]):
         r = s.running[k]
         requests[r, COMPUTED] += ticks
+        kv_tokens += requests[r, COMPUTED]
         requests[r, GENERATED] += ticks
         lacks = requests[r, COMPUTED] - requests[r, BLOCKS] * block_size
         if lacks > 0:
@@ -119,6 +139,7 @@ def decode(s: State, ticks: int) -> None:
             s.finishing[now[FINISHING]] = r
             now[FINISHING] += 1
     now[FREE] = free
+    now[KV_TOKENS] = kv_tokens
     now[OWED] = 0
     now[OWED_BLOCKS] = 0
     now[BARREN] = 0
@@ -133,9 +154,11 @@ def _until_one_finishes(s: State) -> int:
     block_size, asynchronous = config[BLOCK_SIZE], config[ASYNC]
     least = config[MAX_TICKS]
     s.growth[:] = 0
+    now[KV_TOKENS] = 0
     for k in range(now[ACTIVE]):
         r = s.running[k]
         computed = requests[r, COMPUTED]
+        now[KV_TOKENS] += computed
         generated = requests[r, GENERATED]
         room = requests[r, BLOCKS] * block_size - computed
         context = requests[r, PROMPT] + generated
@@ -153,10 +176,10 @@ def _until_one_finishes(s: State) -> int:
 
 
 def _until_something(s: State) -> int:
-    """Ticks from TICK on before the next arrival, the next flag or the end."""
+    """Ticks from TICK on before the next arrival (if ticks say when), the next flag or the end."""
     config, now, requests = s.config, s.now, s.requests
     next_tick = min(config[MAX_TICKS], now[FLAG_DUE])
-    if now[ARRIVED] < len(requests):
+    if now[ARRIVED] < len(requests) and not config[TIMED]:
         next_tick = min(next_tick, requests[now[ARRIVED], ARRIVAL])
     if now[FLAG_FRESH] < now[ARRIVED]:
         next_tick = min(next_tick, requests[now[FLAG_FRESH], ARRIVAL] + config[MAX_QUEUE])

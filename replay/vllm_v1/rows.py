@@ -7,6 +7,7 @@ from replay.vllm_v1.state import (
     ARRIVED,
     BY_PRIORITY,
     CAPACITY,
+    CLOCK_NS,
     FREE,
     FRESH,
     GENERATED,
@@ -22,6 +23,7 @@ from replay.vllm_v1.state import (
     STATUS,
     TICK,
     TICK_US,
+    TIMED,
     WAITED,
     WAITING,
     Ints,
@@ -30,7 +32,7 @@ from replay.vllm_v1.state import (
 (
     _SEQ,
     _TICK,
-    _TIME_US,
+    TIME_US,
     _KIND,
     _REQUEST_ID,
     REQUESTER_ID,
@@ -99,7 +101,7 @@ def write_row(
     rows[k, :] = NOTHING
     rows[k, _SEQ] = now[SEQ] + k
     rows[k, _TICK] = tick
-    rows[k, _TIME_US] = tick * config[TICK_US]
+    rows[k, TIME_US] = now[CLOCK_NS] // 1000 if config[TIMED] else tick * config[TICK_US]
     rows[k, _KIND] = kind
     rows[k, _REQUEST_ID] = r
     rows[k, _PRIORITY] = requests[r, PRIORITY]

@@ -10,6 +10,8 @@ from replay.errors import InputError
 from replay.events import COLUMNS, Rows
 from replay.rules import rule_of
 from replay.strict import MAX_SAFE_INTEGER
+from replay.timed_steps import Greatest, TimedSteps
+from replay.timing import Timing
 from replay.vllm_v1 import step
 from replay.vllm_v1.columns import Columns
 from replay.vllm_v1.compiled import Advance, can_be_kept, compiled, is_kept
@@ -18,6 +20,8 @@ from replay.vllm_v1.state import (
     ADMITTED,
     AFTER,
     ARRIVAL,
+    ARRIVED,
+    ARRIVES_NS,
     BARREN,
     BEFORE,
     BUDGET,
@@ -29,6 +33,9 @@ from replay.vllm_v1.state import (
     FIRST_TOKEN,
     FLAG_DUE,
     FREE,
+    MOST_DECODES,
+    MOST_KV,
+    MOST_PREFILL,
     NAME,
     NAMELESS,
     NEVER,
@@ -36,6 +43,11 @@ from replay.vllm_v1.state import (
     NOW_VALUES,
     OUTGOING,
     OUTPUT,
+    OUTSIDE,
+    OUTSIDE_DECODES,
+    OUTSIDE_KV,
+    OUTSIDE_PREFILL,
+    OUTSIDE_SINCE,
     OWN_NAMES,
     POOL_COLUMNS,
     PRIORITY,
@@ -45,6 +57,8 @@ from replay.vllm_v1.state import (
     REQUEST_COLUMNS,
     ROWS,
     SEQ,
+    STEPS,
+    TIMED,
     VICTIM_LEAST_COMPUTED,
     VICTIM_MOST_FREED,
     VICTIM_RULE,
@@ -136,8 +150,8 @@ class Simulation:
                 return
 
     def censor(self) -> Iterator[Rows]:
-        """Rows that end what is unfinished, after `run`."""
-        if self.outcome is not Outcome.OUT_OF_TICKS or not self._record:
+        """Rows that end what is unfinished, after `run`; none if not all of it has arrived."""
+        if self.outcome is not Outcome.OUT_OF_TICKS or not self._record or self._coming():
             return
         whole = False
         while not whole:
@@ -163,7 +177,13 @@ class Simulation:
                 f" engine.max_num_batched_tokens ({s.config[BUDGET]}) with"
                 " engine.enable_chunked_prefill off"
             )
+        if self._coming():
+            return f"{self._coming()} of them had not arrived by then"
         return None
+
+    def _coming(self) -> int:
+        """How many requests have not arrived, as only a timed replay can end."""
+        return len(self._state.requests) - int(self._state.now[ARRIVED])
 
     def marks(self) -> dict[str, Ints]:
         """Ticks per request in workload order, -1 where never reached."""
@@ -173,6 +193,20 @@ class Simulation:
             "first_token_tick": requests[:, FIRST_TOKEN],
             "completion_tick": requests[:, COMPLETED],
         }
+
+    def timed_steps(self) -> TimedSteps | None:
+        """What the steps came to so far; None where ticks are constant."""
+        s = self._state
+        if not s.config[TIMED]:
+            return None
+        now = [int(value) for value in s.now]
+        return TimedSteps(
+            now[STEPS],
+            Greatest(now[MOST_PREFILL], now[MOST_DECODES], now[MOST_KV]),
+            now[OUTSIDE],
+            Greatest(now[OUTSIDE_PREFILL], now[OUTSIDE_DECODES], now[OUTSIDE_KV]),
+            now[OUTSIDE_SINCE] if now[OUTSIDE] else None,
+        )
 
     def _compile(self) -> None:
         """Go on with machine code, where there is any: the state is the same for both."""
@@ -266,7 +300,10 @@ def _requests(columns: Columns, config: Config) -> Ints:
     requests = np.zeros((len(columns), REQUEST_COLUMNS), np.int64)
     requests[:, PROMPT] = columns.prompt_tokens
     requests[:, OUTPUT] = columns.output_tokens
-    requests[:, ARRIVAL] = columns.arrival_us // (engine.tick_us or 1)
+    if engine.tick_us is None:
+        requests[:, ARRIVES_NS] = columns.arrival_us * 1000
+    else:
+        requests[:, ARRIVAL] = columns.arrival_us // engine.tick_us
     requests[:, PRIORITY] = columns.priority
     requests[:, [REPLAYED, ADMITTED, FIRST_TOKEN, COMPLETED]] = -1
     if engine.scheduling_policy == "priority":
@@ -303,6 +340,7 @@ def _pool(blocks: int) -> Ints:
 def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
     """`State.config`, in the order of its indexes."""
     engine, policy, fairness = config.engine, config.policy, config.fairness
+    timing, fitted = config.timing or Timing(), config.calibration
     rule = rule_of(config)
     values = (
         engine.capacity_blocks,
@@ -328,9 +366,17 @@ def _config(columns: Columns, config: Config, *, record: bool) -> Ints:
         fairness.max_queue_ticks,
         fairness.max_preemptions,
         config.limits.max_ticks,
-        engine.tick_us,
+        engine.tick_us or 0,
         record,
         columns.chunk_tokens,
         _chunk_names(columns, config),
+        config.timing is not None,
+        timing.step_ns,
+        timing.prefill_token_ps,
+        timing.decode_request_ps,
+        timing.kv_token_ps,
+        NEVER if fitted is None else fitted.prefill_tokens,
+        NEVER if fitted is None else fitted.decode_requests,
+        NEVER if fitted is None else fitted.kv_tokens,
     )
     return np.array(values, np.int64)

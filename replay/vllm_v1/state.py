@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
     STATUS,
     REPLAYED,  # positions its next token computed again; -1 outside a replay
     TARGET,  # tokens known at admission: prefill or replay is whole when they are computed
-    ARRIVAL,  # tick
+    ARRIVAL,  # tick; of a timed replay known once it has arrived
     PRIORITY,
     RANK,  # place in (priority, arrival time)
     BY_RANK,  # of row k: the request whose rank is k
@@ -42,7 +42,8 @@ Ints = NDArray[np.int64]
     COVERED,  # prompt tokens that prefix_blocks covers
     CHUNK,  # position of its first chunk in `State.chunks`
     OWN_NAMES,  # the name of its block j, outside shared chunks, is OWN_NAMES + j
-) = range(29)
+    ARRIVES_NS,  # timed replays only
+) = range(30)
 REQUEST_COLUMNS = 32  # whole cache lines
 COMING, WAITING, RUNNING, DONE = range(4)
 
@@ -76,8 +77,21 @@ COMING, WAITING, RUNNING, DONE = range(4)
     SEEN_LOW,
     LAP,  # states compared with it
     LAP_ENDS,  # when to remember a newer one
-) = range(28)
-NOW_VALUES = 28
+    CLOCK_NS,  # timed: begin of the step, from its batch's end on that; 0 otherwise
+    BATCH_NS_0,  # timed, asynchronous: how long each of the two batches takes
+    BATCH_NS_1,
+    KV_TOKENS,  # computed tokens of the running requests, when last summed up
+    STEPS,  # timed: batches that had something to compute
+    OUTSIDE,  # of them, those beyond what the durations were fitted to, and by what
+    OUTSIDE_PREFILL,
+    OUTSIDE_DECODES,
+    OUTSIDE_KV,
+    OUTSIDE_SINCE,  # tick of the first one
+    MOST_PREFILL,  # greatest batch
+    MOST_DECODES,
+    MOST_KV,
+) = range(41)
+NOW_VALUES = 41
 
 # Indexes of `State.config`.
 (
@@ -108,7 +122,15 @@ NOW_VALUES = 28
     RECORD,
     CHUNK_TOKENS,
     CHUNK_NAMES,  # names a chunk's blocks can take
-) = range(27)
+    TIMED,
+    STEP_NS,
+    PREFILL_PS,  # a token of prefill or replay
+    DECODE_PS,  # a request that decodes
+    KV_PS,  # a KV token
+    FITTED_PREFILL,  # greatest values that the durations were fitted to
+    FITTED_DECODES,
+    FITTED_KV,
+) = range(35)
 VICTIM_RULE, VICTIM_LEAST_COMPUTED, VICTIM_MOST_FREED = range(3)
 
 # Columns of `State.pool`; its last row is the end and the beginning of the free list.
@@ -117,6 +139,7 @@ POOL_COLUMNS = 5
 NAMELESS = -1
 NOBODY = -1
 NEVER = 2**62
+NEVER_NS = 2**63 - 1
 
 
 class State(NamedTuple):

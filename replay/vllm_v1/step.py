@@ -1,6 +1,7 @@
 """One step of the `vllm-v1` scheduler after another, and the stretches in which nothing happens."""
 
 from replay.events import Recovery
+from replay.vllm_v1.clock import arrival_tick, next_arrival_ns, run_clock
 from replay.vllm_v1.jump import decode, look_ahead, stand_still
 from replay.vllm_v1.passes import ask_threshold, running_pass, waiting_pass
 from replay.vllm_v1.pool import name_blocks
@@ -19,6 +20,7 @@ from replay.vllm_v1.rows import (
     SWAP_IN_BYTES,
     SWAP_OUT_BYTES,
     SWAPPED_OUT,
+    TIME_US,
     count_accounting,
     queue_depth,
     write_row,
@@ -28,6 +30,7 @@ from replay.vllm_v1.state import (
     ACTIVE,
     ARRIVAL,
     ARRIVED,
+    ARRIVES_NS,
     ASYNC,
     BARREN,
     BATCH_0,
@@ -37,6 +40,7 @@ from replay.vllm_v1.state import (
     BYTES_PER_TOKEN,
     CACHING,
     CENSORED,
+    CLOCK_NS,
     COMPLETED,
     COMPUTED,
     DELIVER,
@@ -74,6 +78,7 @@ from replay.vllm_v1.state import (
     RUNNING,
     STATUS,
     TICK,
+    TIMED,
     VICTIMS,
     WAITED,
     WAITING,
@@ -100,7 +105,10 @@ def advance(s: State, steps: int) -> int:
         if now[FINISHED] == total:
             return ALL_DONE
         if now[FINISHED] == now[ARRIVED]:
-            now[TICK] = max(now[TICK], s.requests[now[ARRIVED], ARRIVAL])
+            if config[TIMED]:
+                now[CLOCK_NS] = max(now[CLOCK_NS], next_arrival_ns(s))
+            else:
+                now[TICK] = max(now[TICK], s.requests[now[ARRIVED], ARRIVAL])
         if now[TICK] >= config[MAX_TICKS]:
             decode(s, now[OWED])
             return OUT_OF_TICKS
@@ -122,10 +130,13 @@ def most_rows(s: State) -> int:
     config, now, requests = s.config, s.now, s.requests
     tick = now[TICK]
     arriving = now[ARRIVED]
-    while arriving < len(requests) and requests[arriving, ARRIVAL] <= tick:
+    while arriving < len(requests) and arrival_tick(config, now, requests, arriving) <= tick:
         arriving += 1
     flagged = now[FLAG_FRESH]
-    while flagged < arriving and requests[flagged, ARRIVAL] + config[MAX_QUEUE] <= tick:
+    while (
+        flagged < arriving
+        and arrival_tick(config, now, requests, flagged) + config[MAX_QUEUE] <= tick
+    ):
         flagged += 1
     arrived = arriving - now[ARRIVED]
     waits = queue_depth(config, now) + arrived
@@ -148,13 +159,17 @@ def one_step(s: State) -> bool:
     if now[WHOLE]:
         now[WHOLE] = 0
         now[BATCH_0 + batch] = 0
-        budget = config[BUDGET] - now[ACTIVE]
+        decodes = now[ACTIVE]
+        budget = config[BUDGET] - decodes
         decode(s, now[OWED] + 1)
     else:
         if now[OWED] > 0:
             decode(s, now[OWED])
+        decodes = 0
         budget = running_pass(s, batch, threshold)
     admitted = waiting_pass(s, batch, threshold, budget)
+    if config[TIMED]:
+        run_clock(s, batch, decodes)
     if now[RESTORING] > 0:
         restore(s, link)
     run_batch(s, batch)
@@ -171,16 +186,22 @@ def one_step(s: State) -> bool:
 
 def arrive(s: State) -> None:
     """Queue this tick's arrivals."""
-    now, requests = s.now, s.requests
-    while now[ARRIVED] < len(requests) and requests[now[ARRIVED], ARRIVAL] <= now[TICK]:
+    config, now, requests = s.config, s.now, s.requests
+    while now[ARRIVED] < len(requests):
         r = now[ARRIVED]
+        if arrival_tick(config, now, requests, r) > now[TICK]:
+            break
+        if config[TIMED]:
+            requests[r, ARRIVAL] = now[TICK]
         now[ARRIVED] += 1
         requests[r, STATUS] = WAITING
         requests[r, QUEUED] = now[TICK]
-        if s.config[BY_PRIORITY]:
+        if config[BY_PRIORITY]:
             push(now, requests, s.waiting, r)
-        if s.config[RECORD]:
-            write_row(s.config, now, requests, s.rows, ARRIVE, r, now[FREE])
+        if config[RECORD]:
+            k = write_row(config, now, requests, s.rows, ARRIVE, r, now[FREE])
+            if config[TIMED]:
+                s.rows[k, TIME_US] = requests[r, ARRIVES_NS] // 1000
 
 
 def drain(s: State, link: int) -> int:

@@ -23,7 +23,7 @@ CREATE TABLE modelled_requests (
     modelled_ttft_ticks BIGINT,
     modelled_tpot_ticks DOUBLE,
     modelled_ttft_us BIGINT,
-    modelled_tpot_us DOUBLE,
+    modelled_tpot_us BIGINT,
     modelled_queue_us BIGINT,
     modelled_e2e_us BIGINT
 );
