@@ -38,6 +38,10 @@ COMMANDS = {
     "collect": ("preempt.commands.collect:collect_group", "Collect evidence from a running vLLM."),
     "replay": ("preempt.commands.replay:replay_command", "Replay a workload into a ledger."),
     "verify": ("preempt.commands.replay:verify_command", "Check ledgers with the oracle."),
+    "calibrate": (
+        "preempt.commands.calibrate:calibrate_command",
+        "Fit step durations to a run, for timed replays.",
+    ),
     "load": ("preempt.commands.store:load_command", "Load ledgers and runs into DuckDB."),
     "sql": ("preempt.commands.store:sql_command", "Query a store, read-only."),
     "fidelity": ("preempt.commands.fidelity:fidelity_command", "Join a ledger with its own run."),

@@ -1,0 +1,1 @@
+"""How long an engine's steps take: measured in a run, fitted, written as `[timing]` (SPEC §3)."""
