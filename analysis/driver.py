@@ -12,12 +12,8 @@ from replay.strict import printable
 
 def driver_limitations(run_id: str, value: Callable[[str], Any]) -> list[str]:
     """Sentences for one run; `value` gives a manifest field by its dotted name, None if unknown."""
-    name, found = printable(run_id), []
-    if (tool := value("imported.format")) is not None:
-        found.append(
-            f"{name} was imported from a file of {printable(tool)}: its TTFT is"
-            f" {printable(value('imported.definitions.ttft') or 'of an unknown definition', 200)}."
-        )
+    name = printable(run_id)
+    found: list[str] = []
     if value("kind") != "driven":
         return found
     match value("driver.behind"):

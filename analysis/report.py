@@ -4,12 +4,15 @@ Pure: rows in, text out. Every table says by its headings which kind of number i
 both meet, each column does. Names in it come from strangers and are escaped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from analysis import report_modelled
 from analysis.comparable import METRICS_ONLY
 from analysis.counter import disagreement
 from analysis.driver import driver_limitations
+from analysis.gate.comparability import LABELS
+from analysis.latencies import import_limitations, latencies, left_out
 from analysis.markdown import escape, milliseconds, table
 from analysis.report_data import ReportData, Row
 from analysis.report_modelled import SENTENCE
@@ -25,7 +28,7 @@ def markdown_report(data: ReportData) -> str:
         _head(data),
         _gates(data.gates),
         _runs(data),
-        _statuses(data.statuses),
+        _statuses(data),
         _by_preemptions(data.by_preemptions),
         _counters(data.counters),
         report_modelled.ledgers(data.ledgers),
@@ -65,7 +68,8 @@ def _gates(gates: Sequence[Row]) -> Iterator[str]:
             values = ", ".join(
                 f"{_plain(v['value'])} in {_plain(v['run_id'])}" for v in difference["values"]
             )
-            yield f"- **differs: {escape(difference['field'])} ({values})**"
+            label = LABELS[difference["why"]]
+            yield f"- **{label}: {escape(difference['field'])} ({values})**"
         for side in ("baseline", "candidate"):
             names = [escape(r["run_id"]) for r in gate["runs"] if r["side"] == side]
             yield f"- {side}: {', '.join(names) or '–'}"
@@ -115,6 +119,7 @@ def _runs(data: ReportData) -> Iterator[str]:
             "measured requests",
             "measured ok",
             "measured preemptions",
+            "latencies",
             "measured TTFT p50 / p95 (ms)",
             "measured TPOT p50 / p95 (ms)",
             "measured queue p95 (ms)",
@@ -126,6 +131,7 @@ def _runs(data: ReportData) -> Iterator[str]:
                 r["measured_requests"],
                 r["measured_ok"],
                 r["measured_preemptions"],
+                latencies(_fields(r)) if r["measured_requests"] else None,
                 _quantiles(r, "ttft"),
                 _quantiles(r, "tpot"),
                 milliseconds(r["measured_queue_time_us_p95"]),
@@ -138,11 +144,13 @@ def _runs(data: ReportData) -> Iterator[str]:
     yield (
         "Quantiles are over the requests that ended well, interpolated; queue ends at the first"
         " schedule, requeue is the waiting after preemptions. TPOT is null below two tokens."
+        " Latencies say whose they are: those of two sources are not comparable."
     )
     yield ""
 
 
-def _statuses(statuses: Sequence[Row]) -> Iterator[str]:
+def _statuses(data: ReportData) -> Iterator[str]:
+    statuses = data.statuses
     if not statuses:
         return
     names = list(dict.fromkeys(s["measured_status"] for s in statuses))
@@ -161,12 +169,17 @@ def _statuses(statuses: Sequence[Row]) -> Iterator[str]:
     for run, row in by_run.items():
         if row["offered"] is None:
             continue
-        there = sum(row[n] for n in names)
+        there = sum(row[n] or 0 for n in names)
         if there != row["offered"]:
             yield (
                 f"**{escape(run)} is incomplete: {there:,} rows of {row['offered']:,} requests"
                 " offered. No number of this run speaks for the missing ones.**"
             )
+            yield ""
+
+    for r in data.runs:
+        if sentence := left_out(r["run_id"], _fields(r)):
+            yield f"**{escape(sentence, SENTENCE)}**"
             yield ""
 
 
@@ -260,7 +273,13 @@ def _limitations(data: ReportData) -> Iterator[str]:
 
 
 def _of_run(run: Row) -> list[str]:
-    return driver_limitations(run["run_id"], lambda dotted: run[dotted.replace(".", "_")])
+    sentences = import_limitations(run["run_id"], _fields(run))
+    return sentences + driver_limitations(run["run_id"], _fields(run))
+
+
+def _fields(run: Row) -> Callable[[str], Any]:
+    """A row's manifest fields by their dotted names."""
+    return lambda dotted: run[dotted.replace(".", "_")]
 
 
 def _without_requests(runs: Sequence[Row]) -> list[str]:

@@ -261,7 +261,7 @@ def test_a_report_says_whose_ttft_an_imported_run_has(tmp_path: Path) -> None:
         store.load_run(db, read_run(run))
         text = markdown_report(report_data(db))
     assert (
-        "- base-1 was imported from a file of vllm-bench: its TTFT is from the POST to the first"
+        "- base-1 was imported from a file of vllm-bench. TTFT there: from the POST to the first"
         " chunk." in text.split("## Limitations")[1]
     )
 

@@ -210,16 +210,16 @@ def test_a_ledger_is_stored_row_for_row() -> None:
 
 
 def test_a_timed_ledgers_own_columns_are_stored() -> None:
-    """The microsecond columns of a timed replay are kept; NaN among them becomes NULL."""
+    """The microsecond columns of a timed replay are kept."""
     plain = lab_ledger()
-    timed = plain.requests.with_columns(modelled_ttft_us=7, modelled_tpot_us=float("nan"))
+    timed = plain.requests.with_columns(modelled_ttft_us=7, modelled_tpot_us=8)
     with store.connect(None) as db:
         store.load_ledger(db, dataclasses.replace(plain, requests=timed))
         query = "SELECT DISTINCT modelled_ttft_us, modelled_tpot_us FROM modelled_requests"
-        assert [(7, None)] == rows(db, query)
+        assert [(7, 8)] == rows(db, query)
 
 
-def test_the_hash_of_an_imported_workload_is_known_in_both_forms() -> None:
+def test_the_hash_of_a_runs_own_workload_is_known_in_both_forms() -> None:
     """Offered or observed, a run knows the hash of what an import of it gives."""
     run = recorded()
     assert run.offered is not None
@@ -227,11 +227,11 @@ def test_the_hash_of_an_imported_workload_is_known_in_both_forms() -> None:
     shifted = dataclasses.replace(run, offered=Workload(later))
     observed = dataclasses.replace(run, offered=None)
     empty = dataclasses.replace(observed, requests=run.requests.clear())
-    assert frames.run_row(run)["imported_workload_sha256"] == run.offered.sha256
-    assert frames.run_row(shifted)["imported_workload_sha256"] == run.offered.sha256
+    assert frames.run_row(run)["run_workload_sha256"] == run.offered.sha256
+    assert frames.run_row(shifted)["run_workload_sha256"] == run.offered.sha256
     expected = run_workload(observed).sha256
-    assert expected == frames.run_row(observed)["imported_workload_sha256"] != run.offered.sha256
-    assert frames.run_row(empty)["imported_workload_sha256"] is None
+    assert expected == frames.run_row(observed)["run_workload_sha256"] != run.offered.sha256
+    assert frames.run_row(empty)["run_workload_sha256"] is None
 
 
 def test_a_runs_requests_are_known_by_every_hash_they_can_have() -> None:

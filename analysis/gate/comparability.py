@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.comparable import METRICS_ONLY, WITHOUT_DRIVER
 from analysis.gate.contract import CHANGEABLE, HARD_FIELDS
+from analysis.latencies import FORMAT, latencies
 from replay.canonical import canonical_json, sha256
 from replay.strict import printable
 
@@ -19,7 +20,19 @@ FIELDS = (*HARD_FIELDS, *CHANGEABLE)
 WORKLOAD = "workload.workload_sha256"
 REQUESTS = "measured_requests.request_id"
 BEHIND = "driver.behind"
+# What is wrong with a field, by a difference's `why`; before the field's name.
+LABELS = {
+    "differs": "differs",
+    "unknown": "unknown",
+    "differs_within_side": "differs within a side",
+    "same_run": "given more than once",
+    "beyond_plan": "beyond the plan",
+    "no_requests": "without requests",
+    "imported": "imported, and so of an unknown engine",
+    "driver_behind": "load driver behind its schedule",
+}
 _MOST_SHOWN = 3
+_IMPORTED = "a file of another tool does not say which engine, device and options it measured"
 _PATH = re.compile(r"[/\\~.]|[A-Za-z]:")
 
 
@@ -39,9 +52,11 @@ class GateRun:
     workload_sha256: str | None
 
     def value(self, dotted: str) -> Any:
-        """Value of a manifest field, None where unknown; `rule` is derived."""
+        """Value of a manifest field, None where unknown; `rule` and `latencies` are derived."""
         from collectors.run import value_at
 
+        if dotted == "latencies":
+            return latencies(self.value)
         if dotted == "rule":
             name, version = self.value("engine.name"), self.value("engine.version")
             return None if name is None or version is None else f"{name}-{version}"
@@ -61,8 +76,8 @@ class RunValue:
 class Difference:
     """A field that keeps the runs from being compared, with every run's value.
 
-    `why` is differs, unknown, differs_within_side, same_run, beyond_plan, no_requests or
-    driver_behind.
+    `why` is differs, unknown, differs_within_side, same_run, beyond_plan, no_requests, imported
+    or driver_behind.
     """
 
     field: str
@@ -75,7 +90,7 @@ class Difference:
         """The field and the values that clash, for one line."""
         if self.why == "same_run":
             return printable(self.values[0].run_id)
-        if self.why in ("no_requests", "driver_behind"):
+        if self.why in ("no_requests", "imported", "driver_behind"):
             return ", ".join(printable(v.run_id) for v in self.values)
         groups: dict[str, list[str]] = {}
         for v in self.values:
@@ -86,15 +101,7 @@ class Difference:
     @property
     def label(self) -> str:
         """What is wrong with the field, to stand before its text."""
-        return {
-            "differs": "differs",
-            "unknown": "unknown",
-            "differs_within_side": "differs within a side",
-            "same_run": "given more than once",
-            "beyond_plan": "beyond the plan",
-            "no_requests": "without requests",
-            "driver_behind": "load driver behind its schedule",
-        }[self.why]
+        return LABELS[self.why]
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,7 @@ class Comparability:
             "same_run": "same_run",
             "beyond_plan": "more_pairs_than_planned",
             "no_requests": "no_requests",
+            "imported": "imported",
             "driver_behind": "driver_behind",
         }
         return tuple(sorted({codes.get(d.why, "not_comparable") for d in self.differing}))
@@ -145,6 +153,7 @@ class Comparability:
             ("a run was given more than once:", ("same_run",)),
             ("more runs than the gate planned:", ("beyond_plan",)),
             (f"no request was recorded ({METRICS_ONLY}):", ("no_requests",)),
+            (f"imported ({_IMPORTED}):", ("imported",)),
             ("the load driver fell behind its schedule:", ("driver_behind",)),
             ("the runs differ in more than the declared change:", ("differs",)),
             ("runs of one side differ:", ("differs_within_side",)),
@@ -218,6 +227,24 @@ def refuse_without_requests(requests: Mapping[str, int], runs: Sequence[GateRun]
     return Comparability(None, (), (), differing)
 
 
+def refuse_imported(runs: Sequence[GateRun]) -> Comparability:
+    """Refusal where a tool's file left the engine unknown, empty where there is no such run.
+
+    Unknown is most of it, and the reader can do nothing about one field of it; whose TTFT
+    it is stands beside it, because that would be refused however much was known.
+    """
+    values = tuple(
+        RunValue(r.run_id, r.side, r.value(FORMAT))
+        for r in runs
+        if r.value(FORMAT) is not None
+        and any(_unknown(r, name) for name in FIELDS if name != "latencies")
+    )
+    if not values:
+        return Comparability(None, (), (), ())
+    found = [_field(runs, "latencies", declared=False), Difference(FORMAT, "imported", values)]
+    return Comparability(None, (), (), tuple(d for d in found if d is not None))
+
+
 def same(one: Any, other: Any) -> bool:
     """Equal in value and type: true is not 1, but 0 and 0.0 are the same number."""
     if isinstance(one, bool) != isinstance(other, bool):
@@ -245,7 +272,7 @@ def show(value: Any) -> str:
 
 def _field(runs: Sequence[GateRun], name: str, declared: bool) -> Difference | None:
     values = tuple(RunValue(r.run_id, r.side, r.value(name)) for r in runs)
-    if any(v.value is None and not _has_none(r, name) for r, v in zip(runs, values, strict=True)):
+    if any(_unknown(r, name) for r in runs):
         return Difference(name, "unknown", values)
     for side in ("baseline", "candidate"):
         if not _all_same([v.value for v in values if v.side == side]):
@@ -268,9 +295,11 @@ def _driver(runs: Sequence[GateRun]) -> list[Difference]:
     return found
 
 
-def _has_none(run: GateRun, name: str) -> bool:
-    """Whether null is an answer here: a CPU has no driver."""
-    return name == "device.driver" and run.value("device.kind") in WITHOUT_DRIVER
+def _unknown(run: GateRun, name: str) -> bool:
+    """Whether nobody knows the field; null is an answer where a CPU has no driver."""
+    if name == "device.driver" and run.value("device.kind") in WITHOUT_DRIVER:
+        return False
+    return run.value(name) is None
 
 
 def _pair(runs: Sequence[GateRun], pair: int, only: tuple[int, int]) -> list[Difference]:

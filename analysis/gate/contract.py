@@ -19,9 +19,11 @@ MAX_STATISTICAL = 8
 CHANGEABLE = (*SCHEDULER_FIELDS, "cache.num_gpu_blocks")
 
 # What has to be known and equal on every run, and can never be the change. `rule` is whose
-# scheduler it is, derived from the engine; a CPU has no driver, so there it may be null.
+# scheduler it is, derived from the engine, `latencies` whose TTFT, TPOT and e2e the rows hold; a
+# CPU has no driver, so there it may be null.
 HARD_FIELDS = (
     "kind",
+    "latencies",
     "rule",
     *ENGINE_FIELDS,
     "cache.block_size",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from analysis.driver import driver_limitations
 from analysis.gate.comparability import Comparability, GateRun
 from analysis.gate.contract import Gate
+from analysis.latencies import import_limitations
 from replay.limitations import LIMITATIONS
 from replay.strict import printable
 
@@ -32,9 +33,10 @@ def limitations(gate: Gate, runs: Sequence[GateRun]) -> tuple[str, ...]:
         found.append(FIRST_ADMISSION)
     if gate.design.kind == "windows":
         found.append(OBSERVATIONAL)
-    elif len({r.workload_sha256 for r in runs}) == 1:
+    elif len(offered := {r.workload_sha256 for r in runs}) == 1 and None not in offered:
         found.append(ONE_TRACE)
     for run in runs:
+        found += import_limitations(run.run_id, run.value)
         found += driver_limitations(run.run_id, run.value)
     return (*found, *LIMITATIONS)
 

@@ -33,6 +33,7 @@ REFUSED = {
     "unknown_field": "a field that has to be equal is unknown",
     "same_run": "a run was given more than once",
     "no_requests": "nobody recorded requests in a run: metrics alone name none",
+    "imported": "a run is from a file of another tool that does not say what it measured",
     "driver_behind": "a run's load driver fell behind its schedule",
     "more_pairs_than_planned": "more pairs were given than the gate planned",
 }

@@ -12,6 +12,7 @@ from analysis.gate.comparability import (
     Comparability,
     GateRun,
     compare,
+    refuse_imported,
     refuse_without_requests,
 )
 from analysis.gate.contract import Gate, Predicate
@@ -60,6 +61,9 @@ def evaluate(
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
         return _report(gate, bare, runs, known)
+    imported = refuse_imported(runs)
+    if imported.refused:
+        return _report(gate, imported, runs, summaries)
     compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
     if compared.refused:
         return _report(gate, compared, runs, summaries)

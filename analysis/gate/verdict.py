@@ -29,6 +29,11 @@ _AFTER_REFUSAL = (
     ),
     ("no_requests", "record requests on both sides and run again"),
     (
+        "imported",
+        "measure both sides with preempt collect drive or the recorder: imported runs are for"
+        " preempt report and sql",
+    ),
+    (
         "driver_behind",
         "run again with a client that keeps up: server and driver on different cores, or another"
         " --speed on both sides",
@@ -79,7 +84,8 @@ class PredicateResult:
 class RunSummary:
     """One run of the comparison: its place in it and what became of its requests.
 
-    `offered` is None where nobody knows it, `eligible` where the end of observation is unknown.
+    `offered` is None where nobody knows it, `eligible` where the end of observation is unknown,
+    a status where no row has it and the run's source would not have said so.
     """
 
     run_id: str
@@ -90,22 +96,22 @@ class RunSummary:
     manifest_sha256: str
     offered: int | None
     eligible: int | None
-    ok: int
-    error: int
-    aborted: int
-    censored: int
-    unsent: int
-    rejected: int
+    ok: int | None
+    error: int | None
+    aborted: int | None
+    censored: int | None
+    unsent: int | None
+    rejected: int | None
 
     @property
     def requests(self) -> int:
         """Rows there are, whatever their status."""
-        return sum(getattr(self, status) for status in STATUSES)
+        return sum(getattr(self, status) or 0 for status in STATUSES)
 
     @property
     def failed(self) -> int:
         """Requests that got no complete answer for a reason other than the end of the run."""
-        return self.error + self.aborted + self.rejected + self.unsent
+        return sum(n or 0 for n in (self.error, self.aborted, self.rejected, self.unsent))
 
 
 @dataclass(frozen=True)

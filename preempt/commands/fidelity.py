@@ -129,11 +129,13 @@ def _refused(refusal: "NotComparable") -> list[str]:
 def _summary(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     both = [row for row in rows if row["join_side"] == "both"]
     counts = [(row["modelled_preemptions"], row["measured_num_preemptions"]) for row in both]
+    known = all(None not in pair for pair in counts)
+    equal = str(sum(one == other for one, other in counts)) if known else "an unknown number of"
     return [
         f"fidelity: {len(rows)} requests, {len(both)} on both sides; preemptions of those:"
         f" modelled {_total(both, 'modelled_preemptions')},"
         f" measured {_total(both, 'measured_num_preemptions')},"
-        f" equal for {sum(one == other for one, other in counts)} requests",
+        f" equal for {equal} requests",
         f"arrivals: {_ARRIVALS[facts['arrivals']]}",
         *facts["what_ifs"],
         *(f"not exact: {what}" for what in facts["not_exact"]),

@@ -135,9 +135,10 @@ def sql_command(
 
     Anything that only reads will do: SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE,
     EXPLAIN. The database is opened read-only, and a query can reach no file, no network and no
-    setting. Columns are modelled_… (declared arithmetic, ticks are not latency) or measured_…
-    (from a real engine); NULL is unknown, never zero. SHOW TABLES and DESCRIBE show what there
-    is, docs/store.md explains it; SELECT * FROM limitations says what a ledger does not model.
+    setting. Names say what a number is: modelled_… is declared arithmetic (ticks are not
+    latency), measured_… is from a real engine; a column without either is what its table is.
+    NULL is unknown, never zero. SHOW TABLES and DESCRIBE show what there is, docs/store.md
+    explains it; SELECT * FROM limitations says what a ledger does not model.
 
     \b
     Examples:

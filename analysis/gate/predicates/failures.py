@@ -35,7 +35,7 @@ class _Share:
     reason: str
 
     def counted(self, run: RunSummary) -> int:
-        return run.failed if self.outcome == "failed" else run.censored
+        return run.failed if self.outcome == "failed" else run.censored or 0
 
 
 _FAILED = _Share("failed", "failed", "too_many_failed")

@@ -10,7 +10,14 @@ requests AS (
         run_id,
         count(*) AS requests,
         count(*) FILTER (WHERE status = 'ok') AS ok,
-        sum(num_preemptions) AS preemptions,
+        -- A sum over what is known would show an uncounted request as never preempted.
+        CASE
+            WHEN
+                count(*) FILTER (
+                    WHERE num_preemptions IS NULL AND status NOT IN ('unsent', 'rejected')
+                ) = 0
+                THEN sum(num_preemptions)
+        END AS preemptions,
         quantile_cont(ttft_us, [0.5, 0.95]) FILTER (WHERE status = 'ok') AS ttft_us,
         quantile_cont(tpot_us, [0.5, 0.95]) FILTER (WHERE status = 'ok') AS tpot_us,
         quantile_cont(queue_time_us, 0.95) FILTER (WHERE status = 'ok') AS queue_time_us_p95,
@@ -36,6 +43,9 @@ SELECT
     r.driver_concurrency,
     r.imported_format,
     r.imported_definitions_ttft,
+    r.imported_definitions_tpot,
+    r.imported_definitions_e2e,
+    CAST(r.imported_left_out AS MAP (VARCHAR, BIGINT)) AS imported_left_out,
     r.offered_requests,
     q.requests AS measured_requests,
     q.ok AS measured_ok,

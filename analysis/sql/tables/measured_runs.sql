@@ -87,7 +87,7 @@ CREATE TABLE measured_runs (
     configuration_sha256 VARCHAR,
     offered_requests BIGINT,
     offered_workload_sha256 VARCHAR,
-    imported_workload_sha256 VARCHAR,
+    run_workload_sha256 VARCHAR,
     manifest_sha256 VARCHAR NOT NULL,
     manifest JSON NOT NULL
 );
@@ -178,6 +178,6 @@ COMMENT ON COLUMN measured_runs.collector_version IS 'Version of the collector.'
 COMMENT ON COLUMN measured_runs.configuration_sha256 IS 'Hash of the engine configuration.';
 COMMENT ON COLUMN measured_runs.offered_requests IS 'Requests offered: the manifest''s count, else that of offered.jsonl, else null.';
 COMMENT ON COLUMN measured_runs.offered_workload_sha256 IS 'Hash of the offered workload: the manifest''s, else that of offered.jsonl, else null.';
-COMMENT ON COLUMN measured_runs.imported_workload_sha256 IS 'Hash of the workload that preempt import run makes of the whole run; null where none can be made.';
+COMMENT ON COLUMN measured_runs.run_workload_sha256 IS 'Hash of the workload that preempt import run makes of the whole run; null where none can be made.';
 COMMENT ON COLUMN measured_runs.manifest_sha256 IS 'Hash of the manifest''s canonical JSON.';
 COMMENT ON COLUMN measured_runs.manifest IS 'The whole manifest, canonical JSON.';

@@ -131,7 +131,7 @@ compared AS (
                 -- A run's requests have several hashes (measured_workloads); one has to be shown.
                 'measured_value': CASE
                     WHEN a.arrivals IS NOT NULL THEN l.workload_sha256
-                    ELSE coalesce(r.offered_workload_sha256, r.imported_workload_sha256)
+                    ELSE coalesce(r.offered_workload_sha256, r.run_workload_sha256)
                 END
             },
             {

@@ -1,23 +1,49 @@
 -- Grain: one row per run_id, measured_status, for every status there is: what did not occur is 0,
--- and null where nobody recorded requests. measured_offered is how many requests the run was
--- offered, null where nobody knows; in a driven run the statuses add up to it.
+-- and null where nobody recorded requests. The file of another tool tells some statuses only, and
+-- none of the requests that it does not describe: there, too, what was not seen is null.
+-- measured_offered is how many requests the run was offered, null where nobody knows; in a driven
+-- run the statuses add up to it.
 CREATE VIEW run_status_counts AS
 WITH statuses (place, status) AS (
     VALUES (0, 'ok'), (1, 'aborted'), (2, 'error'), (3, 'censored'), (4, 'unsent'), (5, 'rejected')
+),
+told (format, statuses) AS (
+    VALUES
+        ('vllm-bench', ['ok', 'error']),
+        ('guidellm', ['ok', 'error', 'censored', 'unsent']),
+        ('aiperf', ['ok', 'error', 'aborted']),
+        ('inference-perf', ['ok', 'error']),
+        ('otel', ['ok'])
 ),
 recorded AS (
     SELECT run_id FROM measured_requests
     UNION
     SELECT run_id FROM measured_runs WHERE offered_requests IS NOT NULL
+),
+runs AS (
+    SELECT
+        r.run_id,
+        r.offered_requests,
+        CASE
+            WHEN c.run_id IS NULL THEN []
+            WHEN r.imported_format IS NULL THEN (SELECT list(status) FROM statuses)
+            -- Requests of the warm-up are left out on purpose, all others for want of facts.
+            WHEN coalesce(json_keys(r.imported_left_out), []) NOT IN ([], ['warmup']) THEN []
+            ELSE coalesce(t.statuses, [])
+        END AS told
+    FROM measured_runs AS r
+    LEFT JOIN recorded AS c ON r.run_id = c.run_id
+    LEFT JOIN told AS t ON r.imported_format = t.format
 )
 SELECT
     r.run_id,
     s.status AS measured_status,
-    CASE WHEN any_value(c.run_id) IS NOT NULL THEN count(q.request_id) END AS measured_requests,
+    CASE
+        WHEN count(q.request_id) > 0 OR list_contains(r.told, s.status) THEN count(q.request_id)
+    END AS measured_requests,
     r.offered_requests AS measured_offered
-FROM measured_runs AS r
+FROM runs AS r
 CROSS JOIN statuses AS s
-LEFT JOIN recorded AS c ON c.run_id = r.run_id
-LEFT JOIN measured_requests AS q ON q.run_id = r.run_id AND q.status = s.status
-GROUP BY r.run_id, s.place, s.status, r.offered_requests
+LEFT JOIN measured_requests AS q ON r.run_id = q.run_id AND s.status = q.status
+GROUP BY r.run_id, s.place, s.status, r.told, r.offered_requests
 ORDER BY r.run_id, s.place;
