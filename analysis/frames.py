@@ -13,7 +13,7 @@ import polars as pl
 
 from collectors.run import ARRIVALS, Run, manifest_schema, run_workload, value_at
 from replay.canonical import canonical_json, sha256
-from replay.config import Limits
+from replay.config import Config, Limits
 from replay.errors import InputError, describe
 from replay.events import (
     COLUMN,
@@ -64,6 +64,7 @@ def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
     _check_hashes(ledger, place)
     config = ledger.config
     tables = dataclasses.asdict(config)
+    del tables["calibration"]
     timing = tables.pop("timing") or dict.fromkeys(f.name for f in dataclasses.fields(Timing))
     limits = {f.name: tables["limits"][f.name] for f in dataclasses.fields(Limits)}
     tool = receipt.get("tool")
@@ -80,12 +81,31 @@ def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
         | tables["fairness"]
         | limits
         | timing
+        | _calibration(config, receipt, place)
         | {name: receipt[name] for name in HASHES}
         | _totals(receipt.get("totals"), place)
         | {"tool_version": None if version is None else identifier(version, place, "tool.version")}
         | {"receipt": canonical_json(receipt).decode()}
     )
     return row
+
+
+def _calibration(config: Config, receipt: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """What the durations rest on, and how far the replay's steps left it."""
+    found = config.calibration
+    timing = receipt.get("timing")
+    steps = timing.get("steps") if isinstance(timing, dict) else None
+    counts = steps if isinstance(steps, dict) else {}
+    return {
+        "calibration_run_id": None if found is None else found.run_id,
+        "calibration_source": None if found is None else found.source,
+        "modelled_timed_steps": _count(counts.get("steps"), place, "timing.steps.steps"),
+        "modelled_steps_outside": _count(counts.get("outside"), place, "timing.steps.outside"),
+    }
+
+
+def _count(value: object, place: str, name: str) -> int | None:
+    return None if value is None else integer(value, place, name)
 
 
 def ledger_key(ledger: Ledger, place: str) -> tuple[str, str | None]:

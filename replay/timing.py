@@ -6,6 +6,7 @@ because it changes no event, and travels with the configuration into every ledge
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -15,6 +16,7 @@ from replay.strict import MAX_SAFE_INTEGER, choice, identifier, integer, only_ke
 
 SOURCES = ("steps", "requests")
 _MOST_CONDITIONS = 64
+_CONDITION = re.compile(r"[a-z0-9_]{1,64}(\.[a-z0-9_]{1,64}){0,3}")
 Condition = str | int | float | bool
 
 
@@ -140,7 +142,9 @@ def _conditions(raw: Mapping[str, Any], place: str) -> dict[str, Condition]:
         raise InputError(place, "calibration.conditions", rule, str(len(raw)))
     found: dict[str, Condition] = {}
     for key, value in raw.items():
-        identifier(key, place, "calibration.conditions")
+        if not _CONDITION.fullmatch(key):
+            rule = "must have keys of the manifest's fields (engine.version)"
+            raise InputError(place, "calibration.conditions", rule, describe(key))
         if isinstance(value, str):
             found[key] = identifier(value, place, "calibration.conditions")
         elif type(value) in (bool, float):

@@ -559,7 +559,7 @@ def test_a_replayed_run_preempts_each_request_as_often_as_the_engine_did(tmp_pat
     assert [
         "fidelity: 240 requests, 240 on both sides; preemptions of those:"
         " modelled 230, measured 230, equal for 240 requests",
-        "arrivals: the engine's own steps",
+        "level: stepped; arrivals: the engine's own steps",
     ] == shown.stderr.splitlines()
     found = json.loads(invoked(fidelity_command, ledger, run, "--json", "-q").stdout)
     assert ("steps", [], []) == (found["arrivals"], found["what_ifs"], found["not_exact"])
@@ -572,9 +572,9 @@ def test_fidelity_prints_every_request_labelled(tmp_path: Path) -> None:
     """A table for people; with --json every column, and the limitations."""
     write_ledger(engine_ledger(), tmp_path / "ledger")
     arguments = (tmp_path / "ledger", RUNS / "base-1")
-    shown = invoked(fidelity_command, *arguments)
+    shown = invoked(fidelity_command, *arguments, "--requests")
     assert "measured 230" in shown.stderr
-    assert "arrivals: the clock" in shown.stderr.splitlines()
+    assert "level: constant ticks; arrivals: the clock" in shown.stderr.splitlines()
     assert 240 == shown.stdout.count("az0")
     listed = invoked(fidelity_command, *arguments, "--json", "-q")
     found = json.loads(listed.stdout)
@@ -589,7 +589,8 @@ def test_a_request_is_one_line_of_the_table(tmp_path: Path, columns: int) -> Non
     """A wide terminal shows more columns, a narrow one no list of fields for each request."""
     write_ledger(stepped_ledger(), tmp_path / "ledger")
     arguments = (tmp_path / "ledger", RUNS / "base-1")
-    shown = invoked(fidelity_command, *arguments, columns=columns).stdout.splitlines()
+    printed = invoked(fidelity_command, *arguments, "--requests", columns=columns)
+    shown = printed.stdout.splitlines()
     assert columns >= max(map(len, shown))
     rows_of = [line for line in shown if "az0" in line]
     assert 240 == len(rows_of)

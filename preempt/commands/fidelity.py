@@ -1,4 +1,4 @@
-"""`preempt fidelity`: a ledger beside the run it claims to describe, request by request."""
+"""`preempt fidelity`: a ledger beside the run it claims to describe, and how far they are apart."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +12,8 @@ from preempt.commands.progress import progress_shown
 
 if TYPE_CHECKING:
     from analysis.errors import NotComparable
+    from analysis.fidelity.compare import Fidelity
+    from analysis.fidelity.scores import Score
 
 Row: TypeAlias = dict[str, Any]
 # What a person looks at first, where there is room and where there is not; --json has every column.
@@ -37,80 +39,92 @@ _NARROW = (
 )
 _WIDE_COLUMNS = 130
 _ARRIVALS = {"steps": "the engine's own steps", "time": "the clock"}
+# The order a person reads scores in.
+_METRICS = (
+    "preempt_events",
+    "preemptions",
+    "ttft_us",
+    "tpot_us",
+    "e2e_us",
+    "queue_us",
+    "requeue_us",
+)
+_MOST_EVENTS = 6
 
 
 @click.command("fidelity")
 @click.argument("ledger", type=options.PATH)
 @click.argument("run", type=options.PATH)
+@click.option("--requests", is_flag=True, help="Print every request of both sides, too.")
 @options.quiet
 @options.as_json
 @click.pass_context
 def fidelity_command(
-    context: click.Context, ledger: Path, run: Path, quiet: bool, as_json: bool
+    context: click.Context, ledger: Path, run: Path, requests: bool, quiet: bool, as_json: bool
 ) -> None:
-    """Join the LEDGER directory with the RUN directory, request by request, labelled fidelity.
+    """Say how well the LEDGER directory describes the RUN directory: scores, modelled and measured.
 
-    Fidelity asks whether the model is right, so like is compared with like only. Another engine
-    version, cache or scheduler configuration, policy or workload is refused with exit code 4 and
-    the differing fields named, and so is what is unknown; a ledger of the lab profile describes no
-    engine and is always refused. To see the same requests under another policy or capacity, load
-    both and query joined_requests, where every row says it is a what-if.
+    Like is compared with like only. Another engine version, cache or scheduler configuration,
+    policy or workload is refused with exit code 4 and the differing fields named, and so is what is
+    unknown; a ledger of the lab profile describes no engine and is always refused. To see the same
+    requests under another policy or capacity, load both and query joined_requests.
 
-    The ledger's requests may arrive when the clock says, or in the engine's own steps, which is
-    what a replay of a run takes; only from its own steps should an exact model preempt exactly as
-    the engine did. A rule that was assumed for the run's own release is compared, and said: whether
-    the assumption holds is what this shows.
+    \b
+    What the comparison is worth is its level:
+      stepped                          arrivals in the engine's own steps, what a replay
+                                       of a run takes: every preempt event must be there
+      timed, calibrated on this run    --timing fitted to this very run
+      timed, calibrated on another run the honest forecast; the drift of the step cost is
+                                       measured from this run's steps and scaled out of a
+                                       second replay, so that what remains is the model's
+      timed, uncalibrated              durations of no known engine
+      constant ticks                   ticks are no latency: only preemptions are scored
 
-    Modelled ticks stand beside measured microseconds and are no latency. The full fidelity report,
-    with modelled times beside measured ones, comes with timed replay.
+    Measured times are the engine's own (queue, prefill and decode time) where it recorded them:
+    a replay models no client. error is (modelled - measured) / measured.
 
     \b
     Examples:
-      preempt replay runs/base-1 --out base-1-ledger
-      preempt fidelity base-1-ledger runs/base-1
-      preempt fidelity base-1-ledger runs/base-1 --json | jq '.rows[0]'
+      preempt replay runs/base-1 --out stepped
+      preempt fidelity stepped runs/base-1
+      preempt calibrate runs/base-1 -o timing.toml
+      preempt replay runs/base-2 --timing timing.toml --out forecast
+      preempt fidelity forecast runs/base-2 --json | jq .scores
     """
-    from analysis.counter import counter_line, counter_rows
+    from analysis.counter import counter_line
     from analysis.errors import NotComparable
-    from analysis.join import fidelity_join
+    from analysis.fidelity.compare import compare
     from analysis.store import connect, load_ledger, load_run
     from collectors.run import read_run
-    from collectors.run_config import not_replayed
     from replay.ledger import read_ledger
+    from replay.run import replay
 
-    refusal: NotComparable | None = None
     with progress_shown(quiet=quiet) as progress, connect(None) as db:
         progress.phase(f"reading {ledger} and {run}")
         modelled, measured = read_ledger(ledger), read_run(run)
         load_run(db, measured)
         load_ledger(db, modelled, str(ledger), progress.events(f"verifying {ledger}"))
-        counter = next(iter(counter_rows(db)), None)
+        progress.phase("comparing")
+        found: Fidelity | NotComparable
         try:
-            rows = fidelity_join(db, modelled.receipt["receipt_sha256"], measured.run_id)
+            found = compare(db, modelled, measured, replay)
         except NotComparable as exc:
-            refusal = exc
-            rows = []
-    if refusal is not None:
-        for line in _refused(refusal):
+            found = exc
+    if isinstance(found, NotComparable):
+        for line in _refused(found):
             say(line)
-        context.exit(refusal.exit_code)
-    facts = {
-        "join_kind": "fidelity",
-        "ledger_id": modelled.receipt["receipt_sha256"],
-        "run_id": measured.run_id,
-        "arrivals": rows[0]["join_arrivals"],
-        "what_ifs": modelled.receipt["what_ifs"],
-        "not_exact": not_replayed(measured),
-        "counter": counter,
-        "limitations": modelled.receipt["limitations"],
-    }
+        context.exit(found.exit_code)
     if as_json:
-        options.print_json({**facts, "rows": rows})
+        options.print_json({**found.record, "rows": found.rows})
     else:
-        _print_table(rows)
-    for line in _summary(facts, rows):
+        _print_scores("scores", found.scores)
+        if found.remainder:
+            _print_scores("what remains once the drift is scaled out", found.remainder)
+        if requests:
+            _print_table(found.rows)
+    for line in _summary(found):
         say(line, quiet=quiet)
-    if counter is not None:
+    if (counter := found.record["counter"]) is not None:
         say(counter_line(counter), quiet=quiet)
 
 
@@ -126,7 +140,8 @@ def _refused(refusal: "NotComparable") -> list[str]:
     return lines
 
 
-def _summary(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
+def _summary(found: "Fidelity") -> list[str]:
+    facts, rows = found.record, found.rows
     both = [row for row in rows if row["join_side"] == "both"]
     counts = [(row["modelled_preemptions"], row["measured_num_preemptions"]) for row in both]
     known = all(None not in pair for pair in counts)
@@ -136,10 +151,66 @@ def _summary(facts: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
         f" modelled {_total(both, 'modelled_preemptions')},"
         f" measured {_total(both, 'measured_num_preemptions')},"
         f" equal for {equal} requests",
-        f"arrivals: {_ARRIVALS[facts['arrivals']]}",
+        f"level: {found.level or 'nothing to compare'}; arrivals: {_ARRIVALS[facts['arrivals']]}",
+        *_drift(facts),
+        *_divergence(facts),
         *facts["what_ifs"],
         *(f"not exact: {what}" for what in facts["not_exact"]),
     ]
+
+
+def _drift(facts: Mapping[str, Any]) -> list[str]:
+    if facts["timing"] is None:
+        return []
+    if facts["drift"] is None:
+        return ["drift of the step cost: unknown, the run has no step records"]
+    return [f"drift: this run's steps took {facts['drift']:.3f} times what the durations say"]
+
+
+def _divergence(facts: Mapping[str, Any]) -> list[str]:
+    """Where a stepped replay and the run part, and what each side's engine was like then."""
+    found = facts.get("divergence")
+    if found is None:
+        return []
+    lines = [f"first difference in step {found['step']}:"]
+    for side in ("modelled", "measured"):
+        events = found[f"only_{side}"]
+        named = ", ".join(f"{kind} of {request}" for kind, request in events[:_MOST_EVENTS])
+        more = f" and {len(events) - _MOST_EVENTS} more" if len(events) > _MOST_EVENTS else ""
+        state = found[f"{side}_state"]
+        shown = ", ".join(
+            f"{name.replace('_', ' ')} {'unknown' if value is None else value}"
+            for name, value in state.items()
+        )
+        lines.append(f"  only {side}: {named or 'nothing'}{more} ({shown})")
+    return lines
+
+
+def _print_scores(title: str, scores: "Sequence[Score]") -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("metric", "requests", "modelled", "measured", "error"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    for one in sorted(scores, key=_place):
+        error = "" if one.error_frac is None else f"{one.error_frac:+.1%}"
+        table.add_row(
+            one.metric,
+            f"{one.requests:,}",
+            _number(one.modelled_value),
+            _number(one.measured_value),
+            error,
+        )
+    options.console().print(table)
+
+
+def _place(score: "Score") -> tuple[int, str]:
+    name = next((m for m in _METRICS if score.metric in (m, f"{m}_p50", f"{m}_p95")), None)
+    return len(_METRICS) if name is None else _METRICS.index(name), score.metric
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
 
 
 def _print_table(rows: Sequence[Row]) -> None:

@@ -34,6 +34,10 @@ CREATE TABLE modelled_ledgers (
     prefill_token_ps BIGINT,
     decode_request_ps BIGINT,
     kv_token_ps BIGINT,
+    calibration_run_id VARCHAR,
+    calibration_source VARCHAR,
+    modelled_timed_steps BIGINT,
+    modelled_steps_outside BIGINT,
     workload_sha256 VARCHAR NOT NULL,
     input_sha256 VARCHAR NOT NULL,
     event_sha256 VARCHAR NOT NULL,
@@ -91,6 +95,10 @@ COMMENT ON COLUMN modelled_ledgers.step_ns IS 'Timed replay: nanoseconds of ever
 COMMENT ON COLUMN modelled_ledgers.prefill_token_ps IS 'Timed replay: picoseconds per prefill token; null without timing.';
 COMMENT ON COLUMN modelled_ledgers.decode_request_ps IS 'Timed replay: picoseconds per decoding request; null without timing.';
 COMMENT ON COLUMN modelled_ledgers.kv_token_ps IS 'Timed replay: picoseconds per KV token of the batch; null without timing.';
+COMMENT ON COLUMN modelled_ledgers.calibration_run_id IS 'Run that the durations were fitted to; null without timing, or where nobody says.';
+COMMENT ON COLUMN modelled_ledgers.calibration_source IS 'What of that run they were fitted to: steps, or requests, which is weaker.';
+COMMENT ON COLUMN modelled_ledgers.modelled_timed_steps IS 'Timed replay: steps that computed something; null without timing.';
+COMMENT ON COLUMN modelled_ledgers.modelled_steps_outside IS 'Of them, those beyond the greatest batch of the calibration; null without timing.';
 COMMENT ON COLUMN modelled_ledgers.workload_sha256 IS 'Hash of the workload''s text form.';
 COMMENT ON COLUMN modelled_ledgers.input_sha256 IS 'Hash of workload and configuration without the policy choice.';
 COMMENT ON COLUMN modelled_ledgers.event_sha256 IS 'Hash of the events'' binary form.';

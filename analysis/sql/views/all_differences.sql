@@ -4,6 +4,7 @@
 -- own victim. A build's suffix (0.32.0+cpu) is no other release. A rule that was assumed for the
 -- run's own release is no difference: whether it holds is what fidelity asks. An option that the
 -- release did not have yet (replay/rules.py) is not unknown: the release does as without it.
+-- calibration.*: what the durations of a timed ledger rest on, unless they are of this very run.
 CREATE VIEW all_differences AS
 WITH releases AS (
     SELECT
@@ -151,7 +152,32 @@ compared AS (
         ON a.ledger_id = l.ledger_id
         AND a.ledger_run_id IS NOT DISTINCT FROM l.run_id
         AND a.run_id = r.run_id
+),
+fitted AS (
+    SELECT
+        ledger_id,
+        run_id,
+        receipt,
+        calibration_run_id,
+        unnest(list_distinct(list_concat(
+            json_keys(receipt, '$.timing.calibration.conditions'),
+            ['engine.version', 'model.name', 'device.name']
+        ))) AS condition
+    FROM modelled_ledgers
+    WHERE calibration_run_id IS NOT NULL
+),
+conditions AS (
+    SELECT
+        f.ledger_id,
+        f.run_id AS ledger_run_id,
+        r.run_id,
+        'calibration.' || f.condition AS field,
+        json_extract_string(f.receipt, '$.timing.calibration.conditions."' || f.condition || '"')
+            AS modelled_value,
+        json_extract_string(r.manifest, '$.' || f.condition) AS measured_value
+    FROM fitted AS f
+    JOIN measured_runs AS r ON r.run_id <> f.calibration_run_id
 )
 SELECT ledger_id, ledger_run_id, run_id, field, modelled_value, measured_value
-FROM compared
+FROM (SELECT * FROM compared UNION ALL BY NAME SELECT * FROM conditions)
 WHERE modelled_value IS NULL OR measured_value IS NULL OR modelled_value <> measured_value;

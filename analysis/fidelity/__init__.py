@@ -1,0 +1,1 @@
+"""How well a replay describes the engine it claims to: scores, distances and where they part."""
