@@ -6,6 +6,8 @@ ReplayError                root; carries the exit code a command ends with
 └── Unfinished             requests were left at `max_ticks` and censoring was not allowed: exit 1
 """
 
+from decimal import Decimal
+
 MAX_DIGITS = 30
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
@@ -50,8 +52,8 @@ def describe(value: object) -> str:
             # A long integer has too many digits to convert just to count them.
             digits = int(value.bit_length() * 0.30103) + 1
             return str(value) if digits <= MAX_DIGITS else str(Oversized(digits))
-        case float():
-            return _NOT_FINITE.get(repr(value), repr(value))
+        case float() | Decimal():
+            return _NOT_FINITE.get(repr(float(value)), repr(float(value)))
         case str() if any("\ud800" <= c <= "\udfff" for c in value):
             return f"a string of {_code_points(value)} with a lone surrogate"
         case str():

@@ -157,7 +157,8 @@ def _noted(found: Batches, before: Batches | None, tool: str, told: Mapping[str,
         provenance.pop(counted, None)
     if window := (found.head.provenance or {}).get("window"):
         told = {**told, "window": window}
-    shaped = [*provenance.pop("shaped", ()), {"tool": tool, **told}]
+    shaped = provenance.pop("shaped", [])
+    shaped = [*(shaped if isinstance(shaped, list) else [shaped]), {"tool": tool, **told}]
     return replace(found, head=replace(found.head, provenance=provenance | {"shaped": shaped}))
 
 

@@ -303,9 +303,11 @@ def test_ids_that_leave_no_room_for_new_ones_are_refused(tmp_path: Path) -> None
         InputError, match=r"prefix_blocks must leave room for 2 new ids below 2\^53"
     ):
         export(tmp_path, "mooncake", Workload((request,), 16))
-    whole = Request("a", 0, 16, 1, prefix_blocks=(MAX_SAFE_INTEGER - 1,))
-    out = export(tmp_path, "mooncake", Workload((whole,), 16))
-    assert [MAX_SAFE_INTEGER - 1] == json.loads(out.read_text())["hash_ids"]
+    for tokens, own in ((16, MAX_SAFE_INTEGER), (17, MAX_SAFE_INTEGER - 1)):
+        fits = Request("a", 0, tokens, 1, prefix_blocks=(own,))
+        out = export(tmp_path, "mooncake", Workload((fits,), 16))
+        assert MAX_SAFE_INTEGER == json.loads(out.read_text())["hash_ids"][-1]
+        out.unlink()
 
 
 def test_the_chunk_of_a_workload_with_prefix_blocks_is_its_own(tmp_path: Path) -> None:

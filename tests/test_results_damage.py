@@ -1,6 +1,11 @@
 """A damaged result file is read or refused, and whatever it is costs bounded memory."""
 
+import gzip
 import io
+import os
+import subprocess
+import sys
+from codecs import BOM_UTF8
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,6 +114,35 @@ def test_one_value_larger_than_memory_is_refused_before_it_is_there(
     with pytest.raises(InputError, match=message):
         for _ in cursor.scalars(""):
             pass
+
+
+def test_a_fault_of_the_file_frees_no_half_done_parser(tmp_path: Path) -> None:
+    """Pure Python's parser says on standard error what it had read when an exception ends it."""
+    path = tmp_path / "r.json"
+    path.write_bytes(gzip.compress(b'{"model_id": "sk-' + b"SECRET" * 2**15)[:-8])
+    code = (
+        "import sys, pathlib; from collectors.results import FORMATS\n"
+        "try: FORMATS['vllm-bench'].read(pathlib.Path(sys.argv[1]))\n"
+        "except ValueError as exc: print(exc)"
+    )
+    for backend in ("python", ""):
+        env = {**os.environ, **({"IJSON_BACKEND": backend} if backend else {})}
+        ran = subprocess.run(
+            [sys.executable, "-c", code, path], capture_output=True, text=True, env=env, check=True
+        )
+        assert (f"{path}: must be a whole gzip file and nothing after it\n", "") == (
+            ran.stdout,
+            ran.stderr,
+        )
+
+
+@pytest.mark.parametrize("name", ["vllm-bench", "guidellm", "inference-perf"])
+def test_a_byte_order_mark_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    """As in every other text file."""
+    path = tmp_path / "r.json"
+    path.write_bytes(BOM_UTF8 + SMALL[name].read_bytes())
+    with pytest.raises(InputError, match=r"r\.json: must be UTF-8 without a byte-order mark, got"):
+        FORMATS[name].read(path)
 
 
 def test_deep_nesting_is_stepped_over() -> None:

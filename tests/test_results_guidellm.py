@@ -50,6 +50,24 @@ def test_each_request_has_the_latencies_guidellm_computed_of_it(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda p: p.parent.name)
+def test_a_report_whose_keys_somebody_sorted_is_the_same_report(tmp_path: Path, path: Path) -> None:
+    """Then the requests come before the version that says how to read them."""
+    sorted_ = tmp_path / "sorted.json"
+    sorted_.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    (wanted,), (found,) = read(path), read(sorted_)
+    assert wanted.rows.equals(found.rows)
+    assert wanted.tool_version == found.tool_version
+
+
+def test_requests_of_another_schema_than_the_reports_are_refused(tmp_path: Path) -> None:
+    """No version is guessed: new requests need one, and the old ones had none."""
+    new, old = report(row()), report({"start_time": 5.0})
+    for bad in ({"benchmarks": new["benchmarks"]}, old):
+        with pytest.raises(InputError, match=r"g\.json: metadata must be in a report with such"):
+            read(write(tmp_path / "g.json", bad))
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda p: p.parent.name)
 def test_the_reports_own_mean_of_ttft_comes_out_of_the_imported_rows(path: Path) -> None:
     """And no request is lost on the way."""
     (raw,) = values(path)[0]["benchmarks"]

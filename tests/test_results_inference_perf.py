@@ -128,6 +128,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "nan": ([entry(end_time=float("nan"))], "end_time must be a finite number, got NaN"),
     "end": ([entry(end_time=9.0)], "end_time must not be before the request was sent, got -1.0"),
     "chunk": ([answered(chunk_times=[9.0, 11.0])], "chunk_times must not be before the request"),
+    "late": ([answered(chunk_times=[10.5, 99.0])], "chunk_times must not be after end_time"),
     "fall": ([answered(chunk_times=[11.0, 10.5])], "chunk_times must not fall"),
     "text": ([answered(chunk_times=["sk-SECRET"])], "chunk_times must be a finite number, got a s"),
     "tokens": (

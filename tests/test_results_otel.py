@@ -120,6 +120,17 @@ def test_a_last_line_cut_by_a_crash_is_left_out_and_said(tmp_path: Path) -> None
         read(path)
 
 
+def test_the_last_line_may_be_cut_at_every_byte(tmp_path: Path) -> None:
+    """Inside a text, an escape, a word, a number or a key: what is there is left out and said."""
+    more = ', "x": [true, false, null, -1.5e-3, "q\\"\\u00e9\\\\", NaN, -Infinity]}'
+    line = json.dumps(export(span()))
+    path, cut = tmp_path / "o.jsonl", line[:-1] + more
+    for length in range(1, len(cut)):
+        path.write_text(f"{line}\n{cut[:length]}")
+        (found,) = read(path)
+        assert (1, (CUT,)) == (found.rows.height, found.notes)
+
+
 def test_a_finished_request_without_a_token_has_no_latency(tmp_path: Path) -> None:
     """The engine writes 0 then, which is not one."""
     raw = span(completion_tokens="0", time_to_first_token=0.0, e2e=2.5)
@@ -135,6 +146,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "not a list": ({"resourceSpans": {}}, "resourceSpans must be a list, got an object"),
     "no tokens": (export(span(completion_tokens=None)), "completion_tokens is required in a span"),
     "no e2e": (export(span(e2e=None)), "gen_ai.latency.e2e is required"),
+    "e2e before TTFT": (
+        export(span(time_to_first_token=9.0)),
+        "e2e must be at least gen_ai.latency.time_to_first_token, got less",
+    ),
     "negative": (export(span(e2e=-1.0)), "gen_ai.latency.e2e must be >= 0, got -1.0"),
     "nan": (export(span(e2e=float("nan"))), "gen_ai.latency.e2e must be a finite number, got NaN"),
     "nan as text": (

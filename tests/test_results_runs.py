@@ -109,18 +109,21 @@ def test_every_format_has_its_source_known_by_title() -> None:
 
 
 def test_several_benchmarks_are_several_runs_and_one_workload_of_them(tmp_path: Path) -> None:
-    """DIR and DIR-2; which one the workload is of must be said."""
+    """DIR and DIR-2; which one the workload is of must be said, and then it is the run, too."""
     out, place = tmp_path / "w.jsonl", tmp_path / "run"
     refused = run_import("vllm-bench", APPENDED, "-o", out, "--run", place)
     assert 2 == refused.exit_code or isinstance(refused.exception, ValueError)
     assert "holds 2 benchmarks: --index 1 to 2" in f"{refused.output}{refused.exception}"
     assert [] == list(tmp_path.iterdir())
-    told = done("vllm-bench", APPENDED, "-o", out, "--run", place, "--index", 2)
-    assert [str(place), f"{place}-2"] == [run["path"] for run in told["runs"]]
-    found = [read_run(Path(run["path"])).requests["prompt_tokens"].sum() for run in told["runs"]]
-    assert told["prompt_tokens"] == found[1] != found[0]
-    assert 2 == len({run["run_id"] for run in told["runs"]})
-    assert 2 == run_import("vllm-bench", APPENDED, "--run", place, "--index", 3).exit_code
+    both = done("vllm-bench", APPENDED, "--run", place)["runs"]
+    assert [str(place), f"{place}-2"] == [run["path"] for run in both]
+    assert 2 == len({run["run_id"] for run in both})
+    second = tmp_path / "second"
+    told = done("vllm-bench", APPENDED, "-o", out, "--run", second, "--index", 2)
+    assert [(str(second), both[1]["run_id"])] == [(r["path"], r["run_id"]) for r in told["runs"]]
+    assert told["prompt_tokens"] == read_run(second).requests["prompt_tokens"].sum()
+    assert not (tmp_path / "second-2").exists()
+    assert 2 == run_import("vllm-bench", APPENDED, "--run", second, "--index", 3).exit_code
 
 
 def test_all_failed_is_a_run_without_latencies_and_no_workload(tmp_path: Path) -> None:
@@ -131,6 +134,34 @@ def test_all_failed_is_a_run_without_latencies_and_no_workload(tmp_path: Path) -
     assert 5 == rows["ttft_us"].null_count() == rows["e2e_us"].null_count()
     refused = run_import("vllm-bench", ALL_FAILED, "-o", tmp_path / "w.jsonl")
     assert "at least one request that ended well" in f"{refused.output}{refused.exception}"
+
+
+def test_where_nothing_can_be_replayed_the_run_asked_for_is_written_alone(tmp_path: Path) -> None:
+    """It has every attempt; a line says why there is no workload, and JSON that it is null."""
+    out, place = tmp_path / "w.jsonl", tmp_path / "run"
+    result = run_import("vllm-bench", ALL_FAILED, "-o", out, "--run", place, "--json")
+    assert (0, None) == (result.exit_code, json.loads(result.stdout)["workload"])
+    assert f"{out}: not written: no request ended well" in result.stderr
+    assert 5 == read_run(place).requests.height
+    assert not out.exists()
+
+
+def test_a_run_that_is_all_of_its_workload_names_it(tmp_path: Path) -> None:
+    """Whether or not the workload is written, so that the same file is the same manifest."""
+    arguments = ("vllm-bench", APPENDED, "--index", 1, "--run")
+    told = done(*arguments, tmp_path / "a", "-o", tmp_path / "w.json")
+    done(*arguments, tmp_path / "b")
+    texts = {(tmp_path / name / "manifest.json").read_text() for name in "ab"}
+    assert 1 == len(texts)
+    run = read_run(tmp_path / "a")
+    named = run.manifest["workload"]["workload_sha256"]
+    assert told["workload_sha256"] == named == run_workload(run).sha256
+
+
+def test_a_run_with_attempts_does_not_say_what_was_offered(tmp_path: Path) -> None:
+    """Its workload is a part of what was sent."""
+    done("vllm-bench", FAILURES, "-o", tmp_path / "w.json", "--run", tmp_path / "run")
+    assert read_run(tmp_path / "run").manifest["workload"]["workload_sha256"] is None
 
 
 def test_a_request_without_a_prompt_length_makes_no_row_and_is_counted(tmp_path: Path) -> None:
@@ -161,13 +192,15 @@ def test_the_same_file_is_the_same_run_again(tmp_path: Path) -> None:
 
 
 def test_a_taken_path_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    """The second run's place is taken: no run, no workload."""
+    """The run's place is taken: no run, no workload; of several neither."""
     (tmp_path / "run-2").mkdir()
     result = run_import(
         *("vllm-bench", APPENDED, "--index", 1),
-        *("-o", tmp_path / "w.jsonl", "--run", tmp_path / "run"),
+        *("-o", tmp_path / "w.jsonl", "--run", tmp_path / "run-2"),
     )
     assert "run-2: exists" in f"{result.output}{result.exception}"
+    several = run_import("vllm-bench", APPENDED, "--run", tmp_path / "run")
+    assert "run-2: exists" in f"{several.output}{several.exception}"
     assert ["run-2"] == [path.name for path in tmp_path.iterdir()]
 
 
@@ -188,9 +221,10 @@ def test_a_bad_file_writes_nothing(tmp_path: Path) -> None:
     [
         (("vllm-bench", FAILURES), "Missing option '-o'"),
         (("vllm-bench", FAILURES, "--index", 1), "Missing option '-o'"),
-        (("azure", FAILURES, "--run", "r"), "--run and --index go with FORMAT vllm-bench"),
-        (("azure", FAILURES, "-o", "w.jsonl", "--index", 1), "--run and --index go with"),
-        (("otel", FAILURES, "-o", "w.jsonl", "--engine", 0), "--engine go with FORMAT run only"),
+        (("vllm-bench", FAILURES, "--run", "r", "--count", 1), "cut the workload: give -o"),
+        (("azure", FAILURES, "--run", "r"), "No such option '--run'"),
+        (("azure", FAILURES, "-o", "w.jsonl", "--index", 1), "No such option '--index'"),
+        (("otel", FAILURES, "-o", "w.jsonl", "--engine", 0), "No such option '--engine'"),
     ],
 )
 def test_options_of_other_formats_are_refused(arguments: tuple[Any, ...], message: str) -> None:
@@ -202,13 +236,9 @@ def test_options_of_other_formats_are_refused(arguments: tuple[Any, ...], messag
 def test_a_window_is_of_the_workload_only(tmp_path: Path) -> None:
     """The run stays whole, and the ids still join."""
     out, place = tmp_path / "w.jsonl", tmp_path / "run"
-    done("vllm-bench", FAILURES, "-o", out, "--run", place, "--start", 2, "--count", 3)
+    window = ("--start", 2, "--count", 3)
+    result = run_import("vllm-bench", FAILURES, "-o", out, "--run", place, *window)
+    assert "all requests: --start and --count cut the workload only" in result.stderr
     ids = {request.request_id for request in read_workload(out).requests}
     assert (3, 16) == (len(ids & set(read_run(place).requests["request_id"])), 16)
     assert 16 == read_run(place).requests.height
-
-
-def test_help_names_every_format() -> None:
-    """One command for a person with any of these files."""
-    shown = run_import("--help").output
-    assert all(name in shown for name in FORMATS)

@@ -221,7 +221,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "inf as text": ({"start_times": [1.0, "inf", 1.0]}, r"start_times\[1\] must be a finite num"),
     "null": ({"ttfts": [None, 0.0, 0.1]}, r"ttfts\[0\] must be a finite number, got null"),
     "boolean": ({"ttfts": [True, 0.0, 0.1]}, r"ttfts\[0\] must be a finite number, got true"),
-    "float tokens": ({"output_lens": [3.0, 0, 1]}, r"output_lens\[0\] must be an integer"),
+    "float tokens": (
+        {"output_lens": [3.5, 0, 1]},
+        r"output_lens\[0\] must be an integer, got 3\.5",
+    ),
     "huge": ({"start_times": [1e300, 1.0, 1.0]}, r"start_times\[0\] must be below"),
     "error no text": ({"errors": ["", 4, ""]}, r"errors\[1\] must be a text, got 4"),
     "count": ({"completed": 3}, "completed must be 2, the requests without an error, got 3"),
@@ -245,7 +248,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "empty": ("", "must be JSON, got the end of the file"),
     "blank": (" \n", "must be JSON, got the end of the file"),
     "a list": ("[]", "must be an object, got a list"),
-    "no json": ('{"model_id": sk-SECRET}', "must be JSON, got a mistake in the first 23 bytes"),
+    "no json": (
+        '{"model_id": sk-SECRET}',
+        "must be JSON in UTF-8 .*, got a mistake in the first 23 bytes",
+    ),
     "cut": ('{"model_id": "m', "must be JSON, got the end of the file"),
     "twice": ('{"model_id": "a", "model_id": "b"}', "must not repeat a key, got model_id twice"),
     "bad utf-8": ('{"model_id": "\udcff"}', "must be JSON"),

@@ -339,7 +339,7 @@ BAD_AZURE = {
     "byte-order mark": (b"\xef\xbb\xbf" + azure_text(), ":1: must be UTF-8 without a byte-order"),
     "two columns": (_azure_rows(f"{STAMP},1"), ":3: must have 3 columns, got 2"),
     "four columns": (_azure_rows(f"{STAMP},1,1,{SECRET}"), ":3: must have 3 columns, got 4"),
-    "blank line": (_azure_rows("", f"{STAMP},1,1"), ":3: must not be empty, got 2 bytes"),
+    "blank line": (_azure_rows("", f"{STAMP},1,1"), ":3: must hold a row"),
     "zone": (_azure_rows(f"{STAMP}+00:00,1,1"), f":3: {TIME_RULE}, got a string of 33 code"),
     "ten fraction digits": (_azure_rows("2023-11-16 18:17:03.9799600123,1,1"), TIME_RULE),
     "point without digits": (_azure_rows("2023-11-16 18:17:03.,1,1"), TIME_RULE),
@@ -382,7 +382,7 @@ BAD_AZURE = {
 }
 BAD_MOONCAKE = {
     "empty": (b"", ": must not be empty, got no line"),
-    "blank line": (GOOD + b"\n" + GOOD, ":2: must not be empty, got 1 bytes"),
+    "blank line": (GOOD + b"\n" + GOOD, ":2: must hold a row"),
     "not JSON": (GOOD + SECRET.encode(), ":2: must be JSON"),
     "cut line": (GOOD + GOOD[:-4], ":2: must be JSON"),
     "list": (b"[1]", ":1: must be an object, got a list of 1"),
@@ -399,8 +399,14 @@ BAD_MOONCAKE = {
         ":1: hash_ids is required, got nothing",
     ),
     "negative time": (_mooncake_line(timestamp=-1), ":1: timestamp must be >= 0, got -1"),
-    "float time": (_mooncake_line(timestamp=1.0), ":1: timestamp must be an integer, got 1.0"),
-    "NaN": (_mooncake_line(timestamp=float("nan")), "timestamp must be an integer, got NaN"),
+    "float time": (
+        _mooncake_line(timestamp=1.0),
+        ":1: timestamp must be an integer, in milliseconds",
+    ),
+    "NaN": (
+        _mooncake_line(timestamp=float("nan")),
+        "timestamp must be an integer, in milliseconds",
+    ),
     "Infinity": (_mooncake_line(output_length=float("inf")), "an integer, got Infinity"),
     "null": (_mooncake_line(output_length=None), "output_length must be an integer, got null"),
     "boolean": (_mooncake_line(input_length=True), "input_length must be an integer, got true"),
@@ -510,6 +516,7 @@ def test_import_writes_a_workload_that_reads_back_with_the_same_hash(
     assert {
         "attempts": {},
         "attempts_file": None,
+        "license_left_out": suffix == ".jsonl",
         "output_tokens": 21_759,
         "prompt_tokens": 743_189,
         "requests": 60,
@@ -518,8 +525,8 @@ def test_import_writes_a_workload_that_reads_back_with_the_same_hash(
     } == json.loads(done.stdout)
     assert (
         f"{out}: 60 requests, attempts: none, 743189 prompt tokens, 21759 output tokens, "
-        f"workload_sha256 {expected}\n"
-    ) == done.stderr
+        f"workload_sha256 {expected}"
+    ) == done.stderr.splitlines()[0]
     assert [out.name] == [p.name for p in tmp_path.iterdir()]
 
 
@@ -644,15 +651,6 @@ def test_traces_are_read_from_standard_input_too(
     with pytest.raises(InputError, match=r"^standard input:1: header must be"):
         FORMATS["azure"].read(Path("-"))
     assert not list(tmp_path.iterdir())
-
-
-def test_help_shows_every_format_and_an_example_of_it() -> None:
-    """A person with one of the files finds the command to type."""
-    text = run_import("--help").output
-    for name, importer in FORMATS.items():
-        assert importer.description in text
-        assert f"preempt import {name} " in text
-    assert "preempt import run " in text
 
 
 # Fixtures and whole traces

@@ -1,7 +1,6 @@
 """BurstGPT, Bailian, Mooncake and the later Azure traces: each field becomes what it means."""
 
 import json
-import re
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -211,8 +210,14 @@ def test_bailian_keeps_chunks_and_drops_the_rest(tmp_path: Path) -> None:
         ({"timestamp": "-1"}, "timestamp must be >= 0, got -1"),
         ({"timestamp": "1e999"}, "timestamp must be at most 2^53 - 1 seconds, got Infinity"),
         ({"timestamp": "1e9999"}, "timestamp must be seconds >= 0"),
-        ({"timestamp": '"1.5"'}, "timestamp must be an integer, got a string of 3 code points"),
-        ({"timestamp": "null"}, "timestamp must be an integer, got null"),
+        (
+            {"timestamp": '"1.5"'},
+            "decimal number of at most 64 digits, got a string of 3 code points",
+        ),
+        (
+            {"timestamp": "null"},
+            "decimal number of at most 64 digits, got null",
+        ),
         ({"chat_id": "x"}, "chat_id must be an integer, got a string of 1"),
         ({"parent_chat_id": -2}, "parent_chat_id must be >= -1, got -2"),
         ({"turn": 0}, "turn must be >= 1, got 0"),
@@ -297,7 +302,7 @@ def test_block_tokens_is_an_option_of_the_formats_that_have_hash_ids(tmp_path: P
     args = ["azure", str(trace), "-o", str(out), "--block-tokens", "64"]
     done = CliRunner().invoke(import_command, args)
     assert 2 == done.exit_code
-    assert "--block-tokens goes with FORMAT mooncake or bailian or timed-trace only." in done.stderr
+    assert "No such option '--block-tokens'" in done.stderr
 
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**53 - 1), max_size=60))
@@ -312,15 +317,3 @@ def test_spread_ids_take_no_more_memory_than_there_are_ids() -> None:
     dense = Dense()
     assert (0, 1, 2, 0, 1) == dense.numbers([2**53 - 1, 65_535, 2**40, 2**53 - 1, 65_535])
     assert len(dense._small) < 2**18
-
-
-# The help
-
-
-def test_formats_without_a_whole_file_are_marked() -> None:
-    """`preempt import --help` says which importers were made from published rows."""
-    text = CliRunner().invoke(import_command, ["--help"]).output
-    marked = {n for n, one in FORMATS.items() if "from published rows" in one.line}
-    assert {"azure", "burstgpt", "bailian"} == marked
-    for name, importer in FORMATS.items():
-        assert re.search(rf"^ +{name} +{re.escape(importer.line)}$", text, re.MULTILINE)

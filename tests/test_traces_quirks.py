@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.traces import FORMATS
+from collectors.traces import FORMATS, lines
 from collectors.traces.azure import HEADER, HEADER_2025
 from collectors.traces.burstgpt import HEADER as BURST
 from collectors.traces.burstgpt import HEADER_2 as BURST_2
@@ -121,14 +121,35 @@ def test_a_row_of_one_token_is_a_request(tmp_path: Path, name: str) -> None:
 
 
 @every_format
-def test_a_blank_line_is_refused_in_the_middle_and_at_the_end(tmp_path: Path, name: str) -> None:
-    """A line that holds no row is named, also where it is the last."""
+def test_a_blank_line_before_a_row_is_refused_and_at_the_end_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    """A line that holds no row is named; after the last row empty lines are no lines."""
+    rule = "must hold a row (empty lines may stand at the end of the file only), got a blank line"
     line = SECOND[name]
-    message = refusal(tmp_path, name, trace(name, None, ""))
-    assert f":{line}: must not be empty, got 1 bytes" == message
-    assert f":{line + 2}: must not be empty, got 1 bytes" == refusal(
-        tmp_path, name, trace(name) + "\n"
-    )
+    assert f":{line}: {rule}" == refusal(tmp_path, name, trace(name, None, ""))
+    assert f":1: {rule}" == refusal(tmp_path, name, "\r\n" + trace(name))
+    assert f":{line + 2}: {rule}" == refusal(tmp_path, name, trace(name) + " \n")
+    wanted = read_bytes(tmp_path, name, trace(name).encode()).workload.sha256
+    for end in ("\n", "\r\n", "\n\r\n\n", "\r"):
+        assert wanted == read_bytes(tmp_path, name, (trace(name) + end).encode()).workload.sha256
+
+
+def test_empty_lines_are_told_from_rows_wherever_a_file_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, their numbers and the refusal are the same for every size of a piece."""
+    path = tmp_path / "lines"
+    for size in range(1, 9):
+        monkeypatch.setattr(lines, "_BLOCK_BYTES", size)
+        path.write_bytes(b"a\r\nbc\r\n\r\n\n\r\n")
+        assert [(1, "a"), (2, "bc")] == [(n, t) for n, _, t in lines.numbered_lines(path, 8)]
+        path.write_bytes(b"a\n\r\n\r\nbc\n")
+        with pytest.raises(InputError, match="lines:2: must hold a row"):
+            list(lines.numbered_lines(path, 8))
+        path.write_bytes(b"a\n" + b"\n" * 99)
+        with pytest.raises(InputError, match="lines:2: must hold a row"):
+            list(lines.numbered_lines(path, 8))
 
 
 @every_format
@@ -173,6 +194,16 @@ def test_a_time_in_another_unit_or_form_is_refused(tmp_path: Path, name: str, ti
     message = refusal(tmp_path, name, trace(name, None, row_of(name, time=time)))
     assert message.startswith(f":{SECOND[name]}: ")
     assert "imestamp must be" in message or "TIMESTAMP must be" in message
+
+
+def test_a_first_time_in_no_known_form_is_told_every_form_it_may_have(tmp_path: Path) -> None:
+    """Two years share a header, so an unknown zone must not be told that there is none."""
+    text = trace("azure-2024", row_of("azure-2024", time="2024-05-12 00:00:00+02:00"))
+    form = "must be YYYY-MM-DD HH:MM:SS with at most 9 fraction digits and"
+    found = "got a string of 25 code points"
+    assert f":2: TIMESTAMP {form} no zone, or {form} the zone +00:00, {found}" == refusal(
+        tmp_path, "azure-2024", text
+    )
 
 
 @every_format

@@ -60,7 +60,8 @@ def look(batches: Batches, form: Exporter, place: str, block_tokens: int | None 
         found.rounded += int((batch["arrival_us"] % form.unit_us != 0).sum())
         found.with_priority += int((batch["priority"] != 0).sum())
         found.with_tenant += int(batch["tenant"].is_not_null().sum())
-    if found.first_fresh + found.fresh_hash_ids > MAX_SAFE_INTEGER:
+    last_fresh = found.first_fresh + found.fresh_hash_ids - 1
+    if found.fresh_hash_ids and last_fresh > MAX_SAFE_INTEGER:
         rule = f"must leave room for {found.fresh_hash_ids} new ids below 2^53"
         raise InputError(place, "prefix_blocks", rule, f"{found.first_fresh - 1}")
     found.prompt_tokens, found.output_tokens = sums.prompt_tokens, sums.output_tokens

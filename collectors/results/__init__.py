@@ -5,46 +5,61 @@ definition of TTFT, TPOT and ITL its tool uses and converts to the project's own
 a reader cannot understand exactly raises `InputError`; no request is skipped in silence.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from collectors.formats import Format, sources
 
 if TYPE_CHECKING:
     from collectors.results.rows import Measured
     from collectors.traces.result import Source
 
-__all__ = ["FORMATS", "Format", "known_sources"]
+__all__ = ["FORMATS", "known_sources"]
+
+# What they read is one `Measured` for each benchmark in the file.
+FORMATS: "dict[str, Format[list[Measured]]]" = {
+    "vllm-bench": Format(
+        __name__,
+        "vllm_bench",
+        "vllm bench serve --save-result --save-detailed (JSON)",
+        "result.json",
+        "Without --save-detailed nothing in the file says when requests were sent. Results that"
+        " --append-result put into one file are several benchmarks.",
+    ),
+    "guidellm": Format(
+        __name__,
+        "guidellm",
+        "GuideLLM benchmarks.json, 0.3 to 0.8 (JSON)",
+        "benchmarks.json",
+        "Every rate of a sweep is a benchmark. A report with a sample size holds some of the"
+        " requests only, and is refused.",
+    ),
+    "aiperf": Format(
+        __name__,
+        "aiperf",
+        "AIPerf profile_export.jsonl (JSON Lines)",
+        "profile_export.jsonl",
+        "Of --export-level records; the aggregate, profile_export_aiperf.json, has no single"
+        " requests.",
+    ),
+    "inference-perf": Format(
+        __name__,
+        "inference_perf",
+        "inference-perf per_request_lifecycle_metrics.json (JSON)",
+        "metrics.json",
+        "The tool writes it with report.request_lifecycle.per_request: true.",
+    ),
+    "otel": Format(
+        __name__,
+        "otel",
+        "vLLM's spans by OpenTelemetry's file exporter (JSON Lines)",
+        "spans.json",
+        "Of the OpenTelemetry Collector's file exporter with format: json. vLLM makes no span of a"
+        " request that did not finish; latencies are the server's, not a client's.",
+        "(form from documentation)",
+    ),
+}
 
 
 def known_sources() -> "dict[str, Source]":
     """What the readers say of the tools whose files they read, by its title, with every note."""
-    modules = (import_module(f"collectors.results.{one.module}") for one in FORMATS.values())
-    return {source.title: source for module in modules for source in module.SOURCES}
-
-
-@dataclass(frozen=True)
-class Format:
-    """One line on what it reads; its module waits until something is read."""
-
-    module: str
-    description: str
-
-    @property
-    def read(self) -> "Callable[..., list[Measured]]":
-        """`read(path, max_requests)` of the format: one for each benchmark in the file."""
-        read = import_module(f"collectors.results.{self.module}").read
-        return cast("Callable[..., list[Measured]]", read)
-
-
-FORMATS = {
-    "vllm-bench": Format("vllm_bench", "vllm bench serve --save-result --save-detailed (JSON)"),
-    "guidellm": Format("guidellm", "GuideLLM benchmarks.json, 0.3 to 0.8 (JSON)"),
-    "aiperf": Format("aiperf", "AIPerf profile_export.jsonl (JSON Lines)"),
-    "inference-perf": Format(
-        "inference_perf", "inference-perf per_request_lifecycle_metrics.json (JSON)"
-    ),
-    "otel": Format(
-        "otel", "vLLM's spans by OpenTelemetry's file exporter (form from documentation)"
-    ),
-}
+    return sources(FORMATS.values())

@@ -13,6 +13,7 @@ from typing import Any
 from collectors.results.rows import Definitions, Measured, Result, gather, start_of
 from collectors.results.stream import line_cursor
 from collectors.results.units import duration, moment_ns, tokens, tpot_us, us
+from collectors.traces.likely import says_what_else
 from collectors.traces.lines import numbered_lines, place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -75,6 +76,7 @@ class _Seen:
     twice: bool = False
 
 
+@says_what_else(SOURCE.name)
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """The one benchmark of the file at `path` (plain or gzip; `-`: standard input)."""
     place, seen = place_of(path), _Seen()

@@ -23,6 +23,7 @@ from collectors.results.rows import (
 )
 from collectors.results.stream import Cursor, opened
 from collectors.results.units import between_us, epoch, ns, tokens, tpot_us
+from collectors.traces.likely import says_what_else
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
 from replay.errors import InputError, describe
@@ -78,7 +79,7 @@ _KNOWN: dict[str, Any] = {
 class _Shape:
     """Where a row has the moments of its start, first and last token, and its token counts."""
 
-    spec: dict[str, Any]
+    keys: dict[str, Any]
     times: tuple[str, str, str]
     prompt: str
     output: str
@@ -107,13 +108,16 @@ _NEW = _Shape(
     "output_metrics.total_tokens",
     "input_metrics.cached_tokens",
 )
+_ROW = _OLD.keys | _NEW.keys
 
 
+@says_what_else(SOURCE.name)
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """Each benchmark of the report at `path` (plain or gzip; `-`: standard input)."""
     place = place_of(path)
     found: list[Measured] = []
-    shape, version = _OLD, None
+    old: set[bool] = set()
+    version, versioned = None, False
     with opened(path, place) as source:
         cursor = Cursor(source, place)
         for key in cursor.object(("metadata", "benchmarks"), ""):
@@ -122,26 +126,28 @@ def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
                 told = metadata.get("version")
                 known_version(told, place, "metadata.version", VERSIONS, "GuideLLM")
                 told = metadata.get("guidellm_version")
-                shape, version = _NEW, version_of(told, place, "metadata.guidellm_version")
-                if found:
-                    raise InputError(place, "metadata", "must come before benchmarks", "after them")
+                version, versioned = version_of(told, place, "metadata.guidellm_version"), True
             else:
                 places = (f"{place}: benchmark {k + 1}" for k in cursor.array(key))
-                found += [_benchmark(cursor, shape, one, max_requests) for one in places]
+                found += [_benchmark(cursor, old, one, max_requests) for one in places]
         cursor.end()
+    # Perhaps the file's keys were sorted: only at its end it is known which rows there may be.
+    if versioned in old:
+        rule = "must be in a report with such requests, and in no other"
+        raise InputError(place, "metadata", rule, "one" if versioned else "none")
     if not found:
         raise InputError(place, "benchmarks", "must hold at least one benchmark", "none")
     return [replace(one, tool_version=version) for one in found]
 
 
-def _benchmark(cursor: Cursor, shape: _Shape, place: str, most: int) -> Measured:
+def _benchmark(cursor: Cursor, old: set[bool], place: str, most: int) -> Measured:
     outer, cursor.place = cursor.place, place
     told: dict[str, dict[str, Any]] = {}
     kept: dict[str, int] = {}
     rows = None
     for key in cursor.object(_KNOWN, ""):
         if key == "requests":
-            rows = gather(_requests(cursor, shape, kept), place, most)
+            rows = gather(_requests(cursor, old, kept), place, most)
         else:
             told[key] = cursor.pick(_KNOWN[key], key) or {}
     if rows is None:
@@ -170,15 +176,17 @@ def _notes(told: dict[str, Any]) -> Iterator[str]:
             yield note
 
 
-def _requests(cursor: Cursor, shape: _Shape, kept: dict[str, int]) -> Iterator[Result]:
+def _requests(cursor: Cursor, old: set[bool], kept: dict[str, int]) -> Iterator[Result]:
     line = 0
     for name in cursor.object(tuple(STATUSES), "requests"):
         kept[name] = 0
         for k in cursor.array(f"requests.{name}"):
             line, kept[name] = line + 1, kept[name] + 1
-            place = f"{cursor.place}: requests.{name}[{k}]"
-            record = cursor.pick(shape.spec, place) or {}
-            yield _request(record, shape, line, STATUSES[name], place)
+            entry = f"requests.{name}[{k}]"
+            record = cursor.pick(_ROW, entry) or {}
+            shape = _OLD if _OLD.times[0] in record else _NEW
+            old.add(shape is _OLD)
+            yield _request(record, shape, line, STATUSES[name], f"{cursor.place}: {entry}")
 
 
 def _request(record: dict[str, Any], shape: _Shape, line: int, status: str, place: str) -> Result:

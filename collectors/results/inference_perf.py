@@ -12,6 +12,7 @@ from typing import Any
 from collectors.results.rows import Definitions, Measured, Result, gather
 from collectors.results.stream import ENDS, Cursor, Ends, opened
 from collectors.results.units import between_us, ns, number, tokens, tpot_us
+from collectors.traces.likely import says_what_else
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -62,6 +63,7 @@ _RULE = (
 )
 
 
+@says_what_else(SOURCE.name)
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """The one benchmark of the file at `path` (plain or gzip; `-`: standard input)."""
     place = place_of(path)
@@ -99,6 +101,8 @@ def _row(entry: dict[str, Any], line: int, place: str) -> Result:
     ttft_us, last_us = (
         None if at is None else between_us(start, at, place, "chunk_times") for at in (first, last)
     )
+    if last is not None and last > end:
+        raise InputError(place, "chunk_times", "must not be after end_time", "after it")
     e2e_us = last_us if streamed else took_us
     return Result(
         line=line,

@@ -14,6 +14,7 @@ from typing import Any
 from collectors.results.rows import Definitions, Measured, Result, gather, start_of
 from collectors.results.stream import ENDED, line_cursor
 from collectors.results.units import digits, duration, moment_ns, tokens, tpot_us, us
+from collectors.traces.likely import says_what_else
 from collectors.traces.lines import numbered_lines, place_of
 from collectors.traces.result import Source
 from replay.errors import InputError
@@ -74,6 +75,7 @@ class _Seen:
     cut: bool = False
 
 
+@says_what_else(SOURCE.name)
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """The one benchmark of the file at `path` (plain or gzip; `-`: standard input)."""
     place, seen = place_of(path), _Seen()
@@ -137,6 +139,9 @@ def _row(span: dict[str, Any], values: dict[str, Any], line: int, place: str) ->
         if found is None:
             raise InputError(place, key, f"is required in a span {SPAN} of vLLM", "nothing")
     ok = bool(output)
+    ttft_us, e2e_us = times[_TTFT], times[_E2E]
+    if ok and ttft_us is not None and e2e_us is not None and e2e_us < ttft_us:
+        raise InputError(place, _E2E, f"must be at least {_TTFT}", "less")
     return Result(
         line=line,
         time_ns=moment_ns(digits(span.get(_SENT)), place, _SENT),
@@ -146,9 +151,9 @@ def _row(span: dict[str, Any], values: dict[str, Any], line: int, place: str) ->
         queue_time_us=times[_QUEUE],
         prefill_time_us=times[_PREFILL] if ok else None,
         decode_time_us=times[_DECODE] if ok else None,
-        ttft_us=times[_TTFT] if ok else None,  # without a token vLLM writes 0
+        ttft_us=ttft_us if ok else None,  # without a token vLLM writes 0
         tpot_us=tpot_us(Decimal(0), exact[_DECODE], output),
-        e2e_us=times[_E2E] if ok else None,
+        e2e_us=e2e_us if ok else None,
     )
 
 

@@ -17,9 +17,16 @@ from collectors.pack.stage import appear, forget, made_beside, made_parents
 from collectors.results.rows import Measured
 from collectors.writer import new_manifest
 from replay.errors import OutputExists
+from replay.workload_frame import Sums
 
 PART_ROWS = 100_000
 _MIN_ID_DIGITS = 8
+_IN_WORKLOAD = (
+    (pl.col("status") == "ok")
+    & (pl.col("prompt_tokens") > 0)
+    & (pl.col("generated_tokens") > 0)
+    & pl.col("time_ns").is_not_null()
+).fill_null(value=False)
 _WHY = {
     "no_prompt": "whose prompt length the file does not say",
     "no_send_time": "whose send time the file does not say",
@@ -75,6 +82,11 @@ def write_runs(found: list[Measured], out: Path) -> list[Written]:
     return written
 
 
+def replayable(measured: Measured) -> int:
+    """How many of its requests its workload has."""
+    return int(measured.rows.select(_IN_WORKLOAD.sum()).item())
+
+
 def run_rows(measured: Measured) -> tuple[pl.DataFrame, dict[str, int]]:
     """Rows of `measured_requests` by arrival, and the requests that made none by reason.
 
@@ -91,13 +103,13 @@ def run_rows(measured: Measured) -> tuple[pl.DataFrame, dict[str, int]]:
     told = rows.with_columns(
         lacks=lacks,
         arrival_us=(pl.col("time_ns") - pl.lit(start_ns, pl.Int64)) // 1000,
-        in_workload=(pl.col("status") == "ok") & (pl.col("generated_tokens") > 0),
+        in_workload=_IN_WORKLOAD,
     )
     left_out = dict(told["lacks"].drop_nulls().value_counts().sort("lacks").iter_rows())
     if measured.unseen:
         left_out["not_in_file"] = measured.unseen
     kept = told.filter(pl.col("lacks").is_null()).sort("arrival_us", maintain_order=True)
-    wanted = pl.col("in_workload").fill_null(value=False)
+    wanted = pl.col("in_workload")
     digits = max(_MIN_ID_DIGITS, len(str(max(kept.select(wanted.sum()).item() - 1, 0))))
     number = pl.when(wanted).then(wanted.cum_sum() - 1).otherwise("line").cast(pl.String)
     name = pl.concat_str(
@@ -125,6 +137,7 @@ def _manifest(measured: Measured, rows: pl.DataFrame, left_out: dict[str, int]) 
     manifest["engine"]["version"] = measured.engine_version
     manifest["model"]["name"] = measured.model
     manifest["clocks"]["arrival"] = measured.clock
+    manifest["workload"]["workload_sha256"] = _workload_sha256(measured)
     manifest["send_end_us"] = rows["arrival_us"].max()
     manifest["note"] = "; ".join(measured.notes) or None
     manifest["imported"] = {
@@ -134,6 +147,17 @@ def _manifest(measured: Measured, rows: pl.DataFrame, left_out: dict[str, int]) 
         "left_out": left_out,
     }
     return manifest
+
+
+def _workload_sha256(measured: Measured) -> str | None:
+    """Hash of its workload where that is all that was sent; else what was offered is not known."""
+    if measured.unseen or not 0 < replayable(measured) == measured.rows.height:
+        return None
+    batches = measured.workload("run", measured.rows.height).batches
+    sums = Sums(batches.head)
+    for _ in sums.through(batches):
+        pass
+    return sums.sha256
 
 
 def _digest(measured: Measured, rows: pl.DataFrame) -> str:

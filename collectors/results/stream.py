@@ -8,6 +8,7 @@ them, and only if somebody reads that field. One text or number that fills the m
 
 import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, DecimalException
@@ -58,7 +59,11 @@ def line_cursor(text: str, place: str) -> "Cursor":
 
 
 class Bounded:
-    """What the parser reads from: no text or number longer than it may be, words for NaN."""
+    """What the parser reads from: no text or number longer than it may be, words for NaN.
+
+    A `fault` ends what is read, and whoever reads has to raise it: an exception from within would
+    leave a parser half done, which in pure Python says so, and what it had read, when it is freed.
+    """
 
     def __init__(self, file: BinaryIO, place: str) -> None:
         self._file, self._place = file, place
@@ -66,11 +71,20 @@ class Bounded:
         self._inside = False  # of a string
         self._long = 0
         self.bytes_read = 0
+        self.ended = False
+        self.fault: InputError | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes, none at the end of the file."""
-        if size == 0:
+        """Some bytes, none at the end of the file or at a fault."""
+        if size == 0 or self.fault is not None:
             return b""
+        try:
+            return self._some()
+        except InputError as exc:
+            self.fault = exc
+            return b""
+
+    def _some(self) -> bytes:
         while True:
             new = self._read()
             data = self._kept + new
@@ -81,7 +95,10 @@ class Bounded:
 
     def _read(self) -> bytes:
         new = read_some(self._file, CHUNK_BYTES, self._place)
+        if not self.bytes_read and new.startswith(BOM_UTF8):
+            raise InputError(self._place, "", "must be UTF-8 without a byte-order mark", "one")
         self.bytes_read += len(new)
+        self.ended = not new
         return new
 
     def _passed(self, data: bytes) -> bytes:
@@ -119,7 +136,7 @@ class Cursor:
     `object` and `array` step over every value that their reader did not take.
     """
 
-    def __init__(self, source: Any, place: str) -> None:
+    def __init__(self, source: Bounded, place: str) -> None:
         self.place = place
         self._source = source
         self._events = self._guarded()
@@ -130,25 +147,22 @@ class Cursor:
         """The parser's events; its errors show the text they are about, so none gets out."""
         try:
             yield from ijson.basic_parse(self._source, multiple_values=True, buf_size=CHUNK_BYTES)
-        except ijson.JSONError as exc:
-            told = str(exc)
-            ended = "premature EOF" in told or "Incomplete" in told
-            found = ENDED if ended else self._near()
-            raise InputError(self.place, "", "must be JSON", found) from None
-        except (UnicodeDecodeError, DecimalException, ValueError, SystemError) as exc:
-            if isinstance(exc, InputError):
-                raise
-            raise InputError(
-                self.place, "", "must be JSON in UTF-8 with numbers of a sane size", self._near()
-            ) from None
+        except (ijson.JSONError, DecimalException, ValueError, SystemError):
+            if self._source.fault is None:
+                raise self._no_json() from None
+        if self._source.fault is not None:
+            raise self._source.fault
 
-    def _near(self) -> str:
-        read = getattr(self._source, "bytes_read", None)
-        if read is None:
-            return "a mistake"
-        if read <= CHUNK_BYTES:
-            return f"a mistake in the first {read} bytes"
-        return f"a mistake in the {CHUNK_BYTES} bytes before {read}"
+    def _no_json(self) -> InputError:
+        """The parsers word what they find each in their own way, and at their own places."""
+        read = self._source.bytes_read
+        if self._source.ended:
+            return InputError(self.place, "", "must be JSON", ENDED)
+        near = f"the first {read} bytes"
+        if read > CHUNK_BYTES:
+            near = f"the {CHUNK_BYTES} bytes before {read}"
+        rule = "must be JSON in UTF-8 with numbers of a sane size"
+        return InputError(self.place, "", rule, f"a mistake in {near}")
 
     def _next(self) -> tuple[str, Any]:
         self._offered = False

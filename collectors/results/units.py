@@ -58,7 +58,7 @@ def duration(value: object, place: str, field: str, unit: int = SECONDS) -> Deci
     """Exact seconds of a duration, which is never negative."""
     found = number(value, place, field, unit)
     if found < 0:
-        raise InputError(place, field, "must be >= 0", _shown(found))
+        raise InputError(place, field, "must be >= 0", describe(found))
     return _EXACT.scaleb(found, -unit) if unit else found
 
 
@@ -81,18 +81,21 @@ def between_us(start: Decimal, end: Decimal, place: str, field: str) -> int:
     """Whole microseconds from one moment to another, in seconds both, that is not before it."""
     took = less(end, start)
     if took < 0:
-        raise InputError(place, field, "must not be before the request was sent", _shown(took))
+        raise InputError(place, field, "must not be before the request was sent", describe(took))
     return us(took)
 
 
 def tokens(value: object, place: str, field: str) -> int | None:
     """A number of tokens, or null; `5.0`, which some tools write for 5, is 5."""
-    if value is None:
-        return None
+    return None if value is None else count(value, place, field)
+
+
+def count(value: object, place: str, field: str) -> int:
+    """The same where it has to be there."""
     if isinstance(value, Decimal):
         value = number(value, place, field)
         if value != value.to_integral_value():
-            raise InputError(place, field, "must be an integer", _shown(value))
+            raise InputError(place, field, "must be an integer", describe(value))
         value = int(value)
     return integer(value, place, field)
 
@@ -101,15 +104,11 @@ def _whole(value: Decimal, places: int) -> int:
     return int(_EXACT.to_integral_value(_EXACT.scaleb(value, places)))
 
 
-def _shown(value: Decimal) -> str:
-    return describe(float(value))
-
-
 def epoch(value: object, place: str, field: str) -> Decimal:
     """Seconds since 1970, not before it: one such moment would move all others by decades."""
     found = number(value, place, field)
     if found < 0:
-        raise InputError(place, field, "must be >= 0 (seconds since 1970)", _shown(found))
+        raise InputError(place, field, "must be >= 0 (seconds since 1970)", describe(found))
     return found
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from collectors.results.rows import Definitions, Measured, Result, gather, model_of
 from collectors.results.stream import Cursor, Scalar, opened
-from collectors.results.units import add, duration, ns, number, tpot_us, us
+from collectors.results.units import add, count, duration, ns, number, tpot_us, us
+from collectors.traces.likely import says_what_else
 from collectors.traces.lines import place_of
 from collectors.traces.result import Source
 from replay.errors import InputError, describe
-from replay.strict import integer
 from replay.workload import MAX_REQUESTS
 
 SOURCE = Source(
@@ -53,6 +53,7 @@ _NEEDED = "record it with vllm bench serve --save-result --save-detailed"
 _UNKNOWN = -1
 
 
+@says_what_else(SOURCE.name)
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> list[Measured]:
     """Each object of the file at `path` (plain or gzip; `-`: standard input)."""
     place = place_of(path)
@@ -109,7 +110,7 @@ def _entries(cursor: Cursor, key: str, most: int) -> Iterator[Scalar]:
 
 
 def _counts(values: Iterator[Scalar], place: str, key: str) -> "array[int]":
-    return array("q", (integer(v, place, f"{key}[{k}]") for k, v in enumerate(values)))
+    return array("q", (count(v, place, f"{key}[{k}]") for k, v in enumerate(values)))
 
 
 def _input_lens(values: Iterator[Scalar], place: str) -> "array[int]":
@@ -208,7 +209,7 @@ def _rows(columns: dict[str, Any], place: str) -> Iterator[Result]:
 
 def _all_succeeded(columns: dict[str, Any], place: str) -> bool:
     """Whether even those without output count as successes, held to the tool's own count."""
-    completed = integer(columns["completed"], place, "completed")
+    completed = count(columns["completed"], place, "completed")
     errors = columns["errors"]
     most: int = len(errors) - sum(errors)
     least = sum(n > 0 and not e for n, e in zip(columns["output_lens"], errors, strict=True))

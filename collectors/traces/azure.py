@@ -12,6 +12,7 @@ import polars as pl
 
 from collectors.traces.cells import integer_column, integer_of
 from collectors.traces.csv_rows import CsvFormat, read_csv
+from collectors.traces.likely import says_what_else
 from collectors.traces.result import ImportResult, Source
 from collectors.traces.rows import Row
 from collectors.traces.stamps import Stamp
@@ -26,6 +27,7 @@ _NOTES = (
 _ATTRIBUTION = "Microsoft Azure, https://github.com/Azure/AzurePublicDataset"
 
 
+@says_what_else("azure")
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> ImportResult:
     """Workload of the file at `path` (plain or gzip; `-` is standard input).
 

@@ -7,6 +7,7 @@ number that is read from its text. Every row that breaks a rule raises `InputErr
 from pathlib import Path
 
 from collectors.traces.json_rows import JsonFormat, Record, read_json
+from collectors.traces.likely import says_what_else
 from collectors.traces.mooncake import KEYS as MOONCAKE_KEYS
 from collectors.traces.result import ImportResult, Source
 from collectors.traces.seconds import Seconds
@@ -45,6 +46,7 @@ _TIME = Seconds("timestamp")
 _ROOT = -1
 
 
+@says_what_else(SOURCE.name)
 def read(
     path: Path, max_requests: int = MAX_REQUESTS, block_tokens: int | None = None
 ) -> ImportResult:

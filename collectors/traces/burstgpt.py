@@ -13,6 +13,7 @@ import polars as pl
 
 from collectors.traces.cells import integer_column, integer_of
 from collectors.traces.csv_rows import CsvFormat, read_csv
+from collectors.traces.likely import says_what_else
 from collectors.traces.result import ImportResult, Source
 from collectors.traces.rows import Row
 from collectors.traces.seconds import Seconds
@@ -38,6 +39,7 @@ _NOTE_2 = (
 )
 
 
+@says_what_else("burstgpt")
 def read(path: Path, max_requests: int = MAX_REQUESTS) -> ImportResult:
     """Workload of the file at `path` (plain or gzip; `-` is standard input)."""
     return read_csv(path, _FORMATS, max_requests)

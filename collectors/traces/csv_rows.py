@@ -54,9 +54,25 @@ def read_csv(path: Path, formats: tuple[CsvFormat, ...], max_requests: int) -> I
     left = Block(head.data.partition(b"\n")[2], number + 1)
     left = left if left.data else next(read, left)
     first_cell = left.data.partition(b"\n")[0].partition(b",")[0].decode(errors="replace")
-    chosen = next((one for one in told if re.search(one.first, first_cell)), told[0])
+    chosen = next((one for one in told if re.search(one.first, first_cell)), None)
+    if chosen is None:
+        _refuse_first(left, told, place)
+        chosen = told[0]
     found = _pieces(chain([left], read), chosen, place)
     return build(found, chosen.source, place, max_requests)
+
+
+def _refuse_first(block: Block, told: list[CsvFormat], place: str) -> None:
+    """Refuse a first row that is in the form of none of these, by what they all ask for."""
+    faults: list[InputError] = []
+    for one in told:
+        try:
+            next(_rows(block, one, place), None)
+        except InputError as exc:
+            faults.append(exc)
+    if faults:
+        rule = ", or ".join(dict.fromkeys(fault.rule for fault in faults))
+        raise InputError(faults[0].place, faults[0].field, rule, faults[0].found)
 
 
 def _pieces(read: Iterable[Block], chosen: CsvFormat, place: str) -> Iterator[pl.DataFrame]:

@@ -1,7 +1,8 @@
 """Lines of a trace file, plain or gzip, with bounds that hold whatever the file claims.
 
-A line too long, a compressed file that is cut, a blank line, a byte-order mark and bytes that are
-not UTF-8 raise `InputError` with the line's number.
+A line too long, a compressed file that is cut, a blank line before a row, a byte-order mark and
+bytes that are not UTF-8 raise `InputError` with the line's number. Empty lines at the end are
+nothing.
 """
 
 import gzip
@@ -18,6 +19,7 @@ from replay.strict import decode, open_regular, printable
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 4 * 2**20
+_LINE_ENDS = b"\r\n"
 
 
 def place_of(path: Path) -> str:
@@ -48,28 +50,44 @@ def numbered(block: Block, place: str, max_line_bytes: int) -> Iterator[tuple[in
         where = f"{place}:{number}"
         if len(line) > max_line_bytes:
             raise InputError(where, "", f"must be at most {max_line_bytes} bytes", "more")
+        if not line.strip():
+            rule = "must hold a row (empty lines may stand at the end of the file only)"
+            raise InputError(where, "", rule, "a blank line")
         yield number, where, decode(line, where).removesuffix("\n").removesuffix("\r")
 
 
 def blocks(path: Path, max_line_bytes: int) -> Iterator[Block]:
     """A file in blocks of whole lines, some megabytes each; a file without a line is refused.
 
-    A line that is too long is the last of its block, and perhaps cut: `numbered` refuses it.
+    A line that is too long is the last of its block, and perhaps cut: `numbered` refuses it, and
+    more empty lines than a line has bytes, too.
     """
     place = place_of(path)
     with unpacked(path) as source:
         number, tail = 1, b""
         while read := read_some(source, _BLOCK_BYTES, place):
-            head, newline, tail = (tail + read).rpartition(b"\n")
-            if newline:
-                yield Block(head + newline, number)
-                number += head.count(b"\n") + 1
+            data = tail + read
+            end = _end_of_rows(data)
+            whole, tail = data[:end], data[end:]
+            if whole:
+                yield Block(whole, number)
+                number += whole.count(b"\n")
             if len(tail) > max_line_bytes:
-                break
-        if tail:
+                yield Block(tail, number)
+                return
+        if tail.strip(_LINE_ENDS):
             yield Block(tail, number)
         elif number == 1:
             raise InputError(place, "", "must not be empty", "no line")
+
+
+def _end_of_rows(data: bytes) -> int:
+    """Bytes of whole lines, without empty ones at the end, which perhaps are the file's last."""
+    text = len(data.rstrip(_LINE_ENDS))
+    if not text:
+        return 0
+    end = data.find(b"\n", text)
+    return (data.rfind(b"\n") if end < 0 else end) + 1
 
 
 @contextmanager
@@ -85,7 +103,7 @@ def read_some(source: BinaryIO, size: int, place: str) -> bytes:
     try:
         return source.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-        raise InputError(place, "", "must be a whole gzip file") from exc
+        raise InputError(place, "", "must be a whole gzip file and nothing after it") from exc
     except OSError as exc:
         raise InputError(place, "", f"cannot be read: {exc.strerror}") from exc
 

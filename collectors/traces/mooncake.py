@@ -8,7 +8,9 @@ before it, so equal leading ids are a shared prefix. Every row that breaks a rul
 from pathlib import Path
 
 from collectors.traces.json_rows import JsonFormat, Record, read_json
+from collectors.traces.likely import says_what_else
 from collectors.traces.result import ImportResult, Source
+from replay.errors import InputError, describe
 from replay.strict import integer
 from replay.workload import MAX_REQUESTS
 
@@ -31,6 +33,7 @@ SOURCES = (SOURCE,)
 _MILLISECOND_NS = 10**6
 
 
+@says_what_else(SOURCE.name)
 def read(
     path: Path, max_requests: int = MAX_REQUESTS, block_tokens: int | None = None
 ) -> ImportResult:
@@ -39,6 +42,9 @@ def read(
 
 
 def _time_ns(_: str, record: Record, place: str) -> int:
+    if isinstance(record["timestamp"], float):
+        rule = "must be an integer, in milliseconds (of seconds: preempt import timed-trace)"
+        raise InputError(place, "timestamp", rule, describe(record["timestamp"]))
     return integer(record["timestamp"], place, "timestamp") * _MILLISECOND_NS
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from replay.errors import InputError, describe
+from replay.errors import InputError, Oversized, describe
 from replay.strict import MAX_SAFE_INTEGER, integer
 
 _SECOND_NS = 10**9
 _MAX_CHARACTERS = 64
+_RULE = f"must be seconds >= 0 as a decimal number of at most {_MAX_CHARACTERS} digits"
 # As Python and pandas write floats: an exponent only where the number is tiny or huge.
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
 _PLAIN = r"^(0|[1-9][0-9]{0,15})(?:\.([0-9]{1,9}))?$"
@@ -34,8 +35,7 @@ class Seconds:
         """Nanoseconds; a message says `found`, or else of the text only its length."""
         found = describe(text) if found is None else found
         if len(text) > _MAX_CHARACTERS or not _DECIMAL.fullmatch(text):
-            rule = f"must be seconds >= 0 as a decimal number of at most {_MAX_CHARACTERS} digits"
-            raise InputError(place, self.field, rule, found)
+            raise InputError(place, self.field, _RULE, found)
         time_ns = int(Fraction(text) * _SECOND_NS)
         if time_ns > MAX_SAFE_INTEGER * _SECOND_NS:
             raise InputError(place, self.field, "must be at most 2^53 - 1 seconds", found)
@@ -44,6 +44,8 @@ class Seconds:
     def of_json(self, text: str, record: Mapping[str, Any], place: str) -> int:
         """Nanoseconds of the field of a parsed line; `text` is the line."""
         value = record[self.field]
+        if type(value) not in (int, float, Oversized):
+            raise InputError(place, self.field, _RULE, describe(value))
         if not isinstance(value, float):
             return self.ns(str(integer(value, place, self.field)), place)
         # The record has the nearest binary number; the text says which one was meant.

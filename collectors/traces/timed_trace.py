@@ -7,6 +7,7 @@ so: whoever calls it a timed trace does. Every row that breaks a rule raises `In
 from pathlib import Path
 
 from collectors.traces.json_rows import JsonFormat, Record, read_json
+from collectors.traces.likely import says_what_else
 from collectors.traces.mooncake import KEYS
 from collectors.traces.result import ImportResult, Source
 from collectors.traces.seconds import Seconds
@@ -30,6 +31,7 @@ SOURCES = (SOURCE,)
 _TIME = Seconds("timestamp")
 
 
+@says_what_else(SOURCE.name)
 def read(
     path: Path, max_requests: int = MAX_REQUESTS, block_tokens: int | None = None
 ) -> ImportResult:

@@ -12,8 +12,8 @@ import click
 
 from collectors.exports import FORMATS
 from preempt.commands import options
-from preempt.commands.importing import same_file
 from preempt.commands.options import say
+from preempt.commands.workload_output import same_file
 from replay.errors import InputError, OutputExists
 from replay.output import new_file
 from replay.strict import printable

@@ -3,76 +3,86 @@
 Thin over `collectors.results`; what is refused is refused before anything is written.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collectors.results import FORMATS
+from preempt.commands.import_asked import Asked
 from preempt.commands.options import say
 from replay.errors import InputError
-from replay.strict import printable
 
 if TYPE_CHECKING:
     from collectors.results.rows import Measured
     from collectors.results.runs import Written
     from collectors.traces.result import ImportResult
 
-Write = Callable[["ImportResult"], dict[str, Any]]
-
 
 def import_results(
-    name: str,
-    file: Path,
-    *,
-    run: Path | None,
-    index: int | None,
-    max_requests: int,
-    write: Write | None,
-    quiet: bool,
+    found: "list[Measured]", asked: Asked, *, run: Path | None, index: int | None
 ) -> dict[str, Any]:
-    """Read FILE as the result file of a tool; `write` takes the workload, `run` is the directory.
+    """Write the workload of a benchmark, and the runs of all or of the one `index` chooses.
 
-    Gives what `--json` prints.
+    Gives what `--json` prints. Where no request ended well there is no workload, and that is an
+    error unless there is a run, which has them all.
     """
-    from collectors.results.runs import check_paths, write_runs
+    from collectors.results.runs import check_paths
 
-    found = FORMATS[name].read(file, max_requests)
-    place = printable(str(file), 200)
-    summary: dict[str, Any] = {}
-    result = None
-    chosen = _chosen(found, index, place, needed=write is not None)
-    if write is not None:
-        result = chosen.workload(place, max_requests)
+    found = found if index is None else [_chosen(found, index)]
+    result = None if asked.out is None else _workload(found, asked, needed=run is None)
     if run is not None:
         check_paths(run, len(found))
-    if write is not None and result is not None:
-        summary = write(result)
-        say_notes(chosen.notes, quiet=quiet)
+    summary: dict[str, Any] = {}
+    if result is not None:
+        summary |= asked.write(result)
+        _say_notes(found[0].notes, quiet=asked.quiet)
+    elif asked.out is not None:
+        told = "not written: no request ended well with a prompt and an output; the run has all"
+        say(f"{asked.out}: {told}", quiet=asked.quiet)
+        summary["workload"] = None
     if run is not None:
-        written = write_runs(found, run)
-        for one in written:
-            say(_line(one), quiet=quiet)
-            if write is None:
-                say_notes(one.notes, quiet=quiet)
-        summary["runs"] = [_told(one) for one in written]
+        summary["runs"] = _runs(found, run, asked, with_notes=result is None)
     return summary
 
 
-def say_notes(notes: tuple[str, ...], *, quiet: bool) -> None:
+def _chosen(found: "list[Measured]", index: int) -> "Measured":
+    if index > len(found):
+        rule = f"--index must be at most {len(found)}: so many FILE holds."
+        raise click.UsageError(rule, click.get_current_context())
+    return found[index - 1]
+
+
+def _workload(found: "list[Measured]", asked: Asked, *, needed: bool) -> "ImportResult | None":
+    """What is to be written of the one benchmark; None if it has nothing and needs not have."""
+    from collectors.results.runs import replayable
+
+    if len(found) > 1:
+        rule = f"holds {len(found)} benchmarks: --index 1 to {len(found)} says which"
+        raise InputError(asked.place, "", rule)
+    if not needed and not replayable(found[0]):
+        return None
+    return asked.cut(found[0].workload(asked.place, asked.max_requests))
+
+
+def _runs(
+    found: "list[Measured]", run: Path, asked: Asked, *, with_notes: bool
+) -> list[dict[str, Any]]:
+    from collectors.results.runs import write_runs
+
+    written = write_runs(found, run)
+    for one in written:
+        say(_line(one), quiet=asked.quiet)
+        if with_notes:
+            _say_notes(one.notes, quiet=asked.quiet)
+    if asked.windowed:
+        say("  all requests: --start and --count cut the workload only", quiet=asked.quiet)
+    return [_told(one) for one in written]
+
+
+def _say_notes(notes: tuple[str, ...], *, quiet: bool) -> None:
     """What a reader of the numbers must know, a line each."""
     for note in notes:
         say(f"  {note}", quiet=quiet)
-
-
-def _chosen(found: "list[Measured]", index: int | None, place: str, *, needed: bool) -> "Measured":
-    if index is None and len(found) > 1 and needed:
-        rule = f"holds {len(found)} benchmarks: --index 1 to {len(found)} says which for --output"
-        raise InputError(place, "", rule)
-    if index is not None and index > len(found):
-        raise click.UsageError(f"--index must be at most {len(found)}: so many FILE holds.")
-    return found[(index or 1) - 1]
 
 
 def _line(run: "Written") -> str:

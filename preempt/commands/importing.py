@@ -1,269 +1,209 @@
 """`preempt import`: a public trace, a result file or a collected run in, a workload file out.
 
-Thin over `collectors.traces.FORMATS` and, by `import_results`, `collectors.results.FORMATS`;
-malformed input raises `InputError` and writes nothing.
+A subcommand for each line of `collectors.traces.FORMATS` and `collectors.results.FORMATS`, and one
+for runs, each with the options it has. Malformed input raises `InputError` and writes nothing.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from collectors.formats import Format
 from collectors.results import FORMATS as RESULTS
-from collectors.traces import FORMATS
+from collectors.traces import FORMATS as TRACES
 from preempt.commands import options
+from preempt.commands.import_asked import Asked
 from preempt.commands.import_results import import_results
-from preempt.commands.options import say
-from replay.errors import InputError, OutputExists
-from replay.output import new_file
-from replay.strict import printable
-from replay.workload_file import check_suffix
+from replay.errors import InputError
 
 if TYPE_CHECKING:
+    from collectors.results.rows import Measured
     from collectors.traces.result import ImportResult
 
-_RUN = "run"
-_WITH_HASH_IDS = [name for name, one in FORMATS.items() if one.block_tokens]
-_HELP = f"""Turn a public trace, a benchmark's result file or a collected run into a workload.
+Option = Callable[[Any], Any]
 
-FORMAT says what FILE is; public traces and runs:
+_HELP = """Turn a public trace, a benchmark's result file or a run into a workload.
+
+FILE may be gzip, or - for standard input. OUT ends in .parquet, .jsonl or .json. Requests that
+cannot be replayed because they have no prompt or no output tokens are counted, and kept in OUT's
+name with the ending .attempts.parquet. Any other row that breaks the format's rules is an error
+that names its line, and nothing is written. --start and --count keep a window of the requests, the
+first of them arriving at 0; the lab replays at most 64.
+
+A format is marked, (from published rows) or so, if no whole file of it was at hand when its reader
+was made.
 
 \b
-{chr(10).join(f"  {name:<14} {one.line}" for name, one in FORMATS.items())}
-  {_RUN:<14} a measured run, its directory (with manifest.json)
+Example:
+  preempt import azure AzureLLMInferenceTrace_conv.csv -o conv.parquet
 
-Result files, which carry measured latencies too:
+The options of a format: preempt import FORMAT --help
+"""
+_MARKED = "Where the mark says so, no whole file was at hand: please report one that is refused."
+_ALIKE = "What all formats have in common: preempt import --help"
+_RESULTS = """\
+-o makes a workload of the requests that ended well, --run a measured run of all of them for
+preempt load, sql and report; the ids of requests are the same in both. Latencies are kept where
+they mean what this project means by them (the run's manifest says what the tool means), else null.
+Of several benchmarks in FILE, --run makes DIR, DIR-2 and so on; --index chooses one, for both.
+--start and --count cut the workload, never the run."""
+_START = click.option("--start", type=click.IntRange(0), help="First request to keep, from 0.")
+_COUNT = click.option("--count", type=click.IntRange(1), help="How many requests to keep.")
+_RUN = """\
+A measured run, by its directory (with manifest.json).
 
-\b
-{chr(10).join(f"  {name:<14} {one.description}" for name, one in RESULTS.items())}
-
-OUT ends in .parquet, .jsonl or .json. FILE may be - (standard input), except for a run. Requests
-that cannot be replayed because they have no prompt or no output tokens are counted, and kept in
-OUT's name with the ending .attempts.parquet. Any other row that breaks the format's rules is an
-error that names its line, and nothing is written. --start and --count keep a window of the
-requests, the first of them arriving at 0; the lab replays at most 64.
-
-A format marked so was made from published rows: no whole file of it was at hand. --block-tokens
-says of how many tokens the chunks of the hash ids are (mooncake 512, bailian 16).
-
-Of a result file, --run DIR writes a measured run for load, sql and report, with or without -o; the
-ids of its requests are the workload's. Latencies are kept where they mean what this project means
-by them (the run's manifest says what the tool means), else null. Of a file that holds several
-benchmarks --run makes DIR, DIR-2 and so on, and --index says which becomes the workload.
-
-Of a run, --arrivals time (the default) takes what was offered, or else what was measured, by the
-clock; --arrivals steps takes what reached one engine, each request arriving at the step that could
-first schedule it: replay it with tick_us = 1.
+--arrivals time (the default) takes what was offered, or else what was measured, by the clock.
+--arrivals steps takes what reached one engine, each request arriving at the step that could first
+schedule it: replay it with tick_us = 1.
 
 \b
 Examples:
-  preempt import azure AzureLLMInferenceTrace_conv.csv -o conv.parquet
-  preempt import azure AzureLLMInferenceTrace_conv.csv --count 64 -o lab.jsonl
-  preempt import burstgpt BurstGPT_1.csv -o burst.parquet
-  preempt import mooncake conversation_trace.jsonl -o mooncake.parquet
-  preempt import bailian qwen_traceA_blksz_16.jsonl -o qwen.parquet
-  preempt import timed-trace timed.jsonl -o timed.parquet
-  preempt import vllm-bench result.json -o bench.parquet --run bench-run
-  preempt import guidellm benchmarks.json --run guided
   preempt import run my-run --start 100 --count 500 -o part.jsonl
   preempt import run my-run --arrivals steps -o steps.parquet
 """
 
 
-@click.command("import", help=_HELP, short_help="Traces, result files and runs to workloads.")
-@click.argument("trace_format", metavar="FORMAT", type=click.Choice([*FORMATS, _RUN, *RESULTS]))
-@click.argument("file", type=options.PATH)
-@click.option("-o", "--output", "out", type=options.PATH, help="Workload file.")
-@click.option(
-    "--run", "run_out", type=options.PATH, help="Of a result file: run directory to create, too."
-)
-@click.option(
-    "--index", type=click.IntRange(min=1), help="Of a result file: which benchmark, from 1."
-)
-@options.max_requests
-@click.option("--start", type=click.IntRange(min=0), help="First request to keep, counted from 0.")
-@click.option("--count", type=click.IntRange(min=1), help="How many requests to keep.")
-@click.option(
-    "--block-tokens", type=click.IntRange(min=1), help="Tokens of the chunk a hash id stands for."
-)
-@options.arrivals
-@options.engine
-@options.force
-@options.quiet
-@options.as_json
-def import_command(
-    *,
-    trace_format: str,
-    file: Path,
-    out: Path | None,
-    run_out: Path | None,
-    index: int | None,
-    max_requests: int,
-    start: int | None,
-    count: int | None,
-    block_tokens: int | None,
-    arrivals: str | None,
-    engine: int | None,
-    force: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Read FILE as FORMAT and write the workload to OUT."""
-    of_runs = engine if arrivals is None else arrivals
-    of_results = index if run_out is None else run_out
-    _check_options(trace_format, file, out, of_results, block_tokens, of_runs)
+class _Formats(click.Group):
+    """Formats in sections; an unknown one is told which there are."""
 
-    def write(result: "ImportResult") -> dict[str, Any]:
-        assert out is not None  # noqa: S101 - or nobody calls it
-        if trace_format != _RUN and (start is not None or count is not None):
-            result = _window(result, file, start or 0, count)
-        return _written(result, out, force=force, quiet=quiet)
+    def __init__(self, sections: Mapping[str, Sequence[click.Command]], **settings: Any) -> None:
+        commands = [command for section in sections.values() for command in section]
+        super().__init__(commands=commands, **settings)
+        self._sections = sections
 
-    if trace_format in RESULTS:
-        summary = import_results(
-            trace_format,
-            file,
-            run=run_out,
-            index=index,
-            max_requests=max_requests,
-            write=write if out is not None else None,
-            quiet=quiet,
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every format with its mark."""
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(str(one.name), one.short_help or "") for one in commands])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the format."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such format {args[0]!r}; FORMAT is one of {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
+def _command(
+    name: str, line: str, text: str, own: Sequence[Option], read: Callable[..., dict[str, Any]]
+) -> click.Command:
+    """A subcommand with the options of its `own`; `read` gives what `--json` prints."""
+
+    def command(
+        *,
+        file: Path,
+        out: Path | None,
+        max_requests: int,
+        start: int | None,
+        count: int | None,
+        force: bool,
+        quiet: bool,
+        as_json: bool,
+        **chosen: Any,
+    ) -> None:
+        asked = Asked(file, out, max_requests, start, count, force, quiet)
+        asked.check()
+        summary = read(asked, **chosen)
+        if as_json:
+            options.print_json(summary)
+
+    common = (_START, _COUNT, options.max_requests, options.force, options.quiet, options.as_json)
+    for option in reversed((*own, *common)):
+        option(command)
+    return click.command(name, help=f"{text}\n{_ALIKE}", short_help=line)(command)
+
+
+def _page(form: Format[Any], text: str, *examples: str) -> str:
+    parts = [f"{form.line}.", form.about, *([_MARKED] if form.origin else []), text]
+    shown = "\n".join(f"  preempt import {example}" for example in examples)
+    return "\n\n".join(filter(None, parts)) + f"\n\n\b\nExamples:\n{shown}\n"
+
+
+def _file(metavar: str = "FILE") -> Option:
+    return click.argument("file", metavar=metavar, type=options.PATH)
+
+
+def _out(*, required: bool) -> Option:
+    return click.option(
+        "-o", "--output", "out", required=required, type=options.PATH, help="Workload file."
+    )
+
+
+def _trace(name: str, form: "Format[ImportResult]") -> click.Command:
+    def read(asked: Asked, **chunk: int) -> dict[str, Any]:
+        return asked.write(asked.cut(form.read(asked.file, asked.max_requests, **chunk)))
+
+    own = [_file(), _out(required=True)]
+    if form.block_tokens is not None:
+        told = "Tokens of the chunk a hash id stands for."
+        kind, usual = click.IntRange(1), form.block_tokens
+        own.append(
+            click.option("--block-tokens", type=kind, default=usual, show_default=True, help=told)
         )
-    elif trace_format == _RUN:
-        part = (start or 0, count)
-        summary = write(_import_run(file, part, arrivals or "time", engine, max_requests))
-    else:
-        chunk = {} if block_tokens is None else {"block_tokens": block_tokens}
-        summary = write(FORMATS[trace_format].read(file, max_requests, **chunk))
-    if as_json:
-        options.print_json(summary)
+    examples = f"{name} {form.file} -o w.parquet", f"{name} {form.file} --count 64 -o lab.json"
+    return _command(name, form.line, _page(form, "", *examples), own, read)
 
 
-def _check_options(
-    trace_format: str,
-    file: Path,
-    out: Path | None,
-    of_results: object,
-    of_hash_ids: object,
-    of_runs: object,
-) -> None:
-    """Refuse options that go with another format, and an output that is the input."""
-    if of_results is not None and trace_format not in RESULTS:
-        raise click.UsageError(f"--run and --index go with FORMAT {', '.join(RESULTS)} only.")
-    if out is None and not isinstance(of_results, Path):
-        raise click.UsageError("Missing option '-o' / '--output'.")
-    if out is not None:
-        check_suffix(out)
-        if same_file(out, file):
-            raise OutputExists(f"{out}: is the file to be read; choose another path")
-    if of_hash_ids is not None and trace_format not in _WITH_HASH_IDS:
-        rule = f"--block-tokens goes with FORMAT {' or '.join(_WITH_HASH_IDS)} only."
-        raise click.UsageError(rule)
-    if of_runs is not None and trace_format != _RUN:
-        raise click.UsageError("--arrivals and --engine go with FORMAT run only.")
+def _result(name: str, form: "Format[list[Measured]]") -> click.Command:
+    def read(asked: Asked, run_out: Path | None, index: int | None) -> dict[str, Any]:
+        context = click.get_current_context()
+        if asked.out is None and run_out is None:
+            raise click.UsageError("Missing option '-o' / '--output' or '--run'.", context)
+        if asked.out is None and asked.windowed:
+            raise click.UsageError("--start and --count cut the workload: give -o.", context)
+        found = form.read(asked.file, asked.max_requests)
+        return import_results(found, asked, run=run_out, index=index)
+
+    run = click.option(
+        "--run", "run_out", metavar="DIR", type=options.PATH, help="Measured run to create."
+    )
+    chosen = click.option(
+        "--index", type=click.IntRange(1), help="Take one benchmark of several, counted from 1."
+    )
+    examples = f"{name} {form.file} -o w.parquet", f"{name} {form.file} --run my-run"
+    own = [_file(), _out(required=False), run, chosen]
+    return _command(name, form.line, _page(form, _RESULTS, *examples), own, read)
 
 
-def _window(result: "ImportResult", file: Path, start: int, count: int | None) -> "ImportResult":
-    from replay.workload_frame import window_batches
-
-    part = window_batches(result.batches, start, count, printable(str(file), 200))
-    return replace(result, batches=part)
-
-
-def _written(result: "ImportResult", out: Path, *, force: bool, quiet: bool) -> dict[str, Any]:
-    """Write the workload and say so; what `--json` prints."""
-    summary = write_result(result, out, force=force)
-    say(summary_line(summary), quiet=quiet)
-    return summary
-
-
-def same_file(out: Path, file: Path) -> bool:
-    """Whether the output is the input, by whatever name."""
-    try:
-        return out.samefile(file)
-    except OSError:  # one of them does not exist, the usual case
-        return False
-
-
-def _import_run(
-    path: Path,
-    part: tuple[int, int | None],
-    arrivals: str,
-    engine: int | None,
-    max_requests: int,
-) -> "ImportResult":
+def _read_run(asked: Asked, arrivals: str | None, engine: int | None) -> dict[str, Any]:
     from collectors.run import engine_of, read_run, run_workload
     from collectors.traces.result import ImportResult
     from replay.workload_frame import batches_of
 
-    run = read_run(path)
+    run = read_run(asked.file)
     if engine is not None:
         engine = engine_of(run, engine)
-    workload = run_workload(run, *part, arrivals=arrivals, engine=engine)
-    if len(workload) > max_requests:
-        rule = f"must hold at most {max_requests} requests"
-        raise InputError(printable(str(path), 200), "", rule, f"{len(workload)}")
-    return ImportResult(batches_of(workload))
+    start, count = asked.start or 0, asked.count
+    workload = run_workload(run, start, count, arrivals=arrivals or "time", engine=engine)
+    if len(workload) > asked.max_requests:
+        rule = f"must hold at most {asked.max_requests} requests"
+        raise InputError(asked.place, "", rule, f"{len(workload)}")
+    return asked.write(ImportResult(batches_of(workload)))
 
 
-def write_result(result: "ImportResult", out: Path, *, force: bool) -> dict[str, Any]:
-    """Write the workload and its attempts, or neither; what there is to say of them."""
-    from collectors.traces.result import ATTEMPTS_ENDING, attempts_beside, write_attempts
-    from replay.workload_frame import write_workload_batches
-
-    beside = attempts_beside(out)
-    if out.name.endswith(ATTEMPTS_ENDING):
-        raise OutputExists(f"{out}: ends as the attempts of a workload do; choose another name")
-    if beside.exists():
-        # Left by another import, it would pass for this workload's own.
-        if not force:
-            raise OutputExists(f"{beside}: exists; choose another path or pass --force")
-        if not _is_attempts(beside):
-            raise OutputExists(f"{beside}: is in the way, and holds no attempts; move it")
-    with ExitStack() as stack:
-        workload_file = stack.enter_context(new_file(out, force=force))
-        if result.attempts.height:
-            write_attempts(result, stack.enter_context(new_file(beside, force=force)))
-        sums = write_workload_batches(result.batches, workload_file, out.suffix)
-    if not result.attempts.height and beside.is_file():
-        beside.unlink()
-    return {
-        "workload": str(out),
-        "attempts_file": str(beside) if result.attempts.height else None,
-        "requests": sums.requests,
-        "attempts": _attempts(result),
-        "prompt_tokens": sums.prompt_tokens,
-        "output_tokens": sums.output_tokens,
-        "workload_sha256": sums.sha256,
-    }
-
-
-def _is_attempts(path: Path) -> bool:
-    from collectors.traces.result import ATTEMPTS_SCHEMA
-    from replay.parquet import open_batches
-
-    try:
-        with open_batches(path) as (_, metadata, _, _):
-            return metadata.get("schema") == ATTEMPTS_SCHEMA
-    except InputError:
-        return False
-
-
-def summary_line(summary: Mapping[str, Any]) -> str:
-    """One line on a workload that was written."""
-    by_reason = ", ".join(f"{n} {reason}" for reason, n in summary["attempts"].items())
-    return (
-        f"{summary['workload']}: {summary['requests']} requests, attempts: {by_reason or 'none'}, "
-        f"{summary['prompt_tokens']} prompt tokens, {summary['output_tokens']} output tokens, "
-        f"workload_sha256 {summary['workload_sha256']}"
-    )
-
-
-def _attempts(result: "ImportResult") -> dict[str, int]:
-    # Of a run its own tables keep the rows, so only its provenance counts them.
-    provenance = result.batches.head.provenance or {}
-    dropped = {reason: n for reason, n in provenance.get("dropped", {}).items() if n}
-    return result.attempts_by_reason or dropped
+import_command = _Formats(
+    {
+        "Public traces and runs": [
+            *(_trace(name, form) for name, form in TRACES.items()),
+            _command(
+                "run",
+                "a measured run, its directory (with manifest.json)",
+                _RUN,
+                [_file("DIR"), _out(required=True), options.arrivals, options.engine],
+                _read_run,
+            ),
+        ],
+        "Result files, which carry measured latencies too": [
+            _result(name, form) for name, form in RESULTS.items()
+        ],
+    },
+    name="import",
+    help=_HELP,
+    short_help="Traces, result files and runs to workloads.",
+    options_metavar=None,
+    subcommand_metavar="FORMAT FILE [OPTIONS]",
+)

@@ -1,25 +1,26 @@
 """`preempt workload`: look at workloads and shape them; thin over `replay.describe` and `shape`."""
 
+import locale
 import re
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collectors.durations import duration_text, duration_us
+from collectors.durations import duration_us
 from preempt.commands import options
-from preempt.commands.importing import summary_line, write_result
+from preempt.commands.described import described
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
+from preempt.commands.workload_output import same_file, say_written, write_result
 from replay.errors import InputError, OutputExists
 from replay.strict import printable
 from replay.workload_file import check_suffix
 
 if TYPE_CHECKING:
     from replay.workload_frame import Batches
-
-_BARS = "▁▂▃▄▅▆▇█"
 
 _out = click.option(
     "-o", "--output", "out", required=True, type=options.PATH, help="Workload file."
@@ -50,7 +51,7 @@ def workload_group() -> None:
     """
 
 
-@workload_group.command("describe")
+@workload_group.command("describe", short_help="Requests, rate, lengths, KV demand, what is odd.")
 @click.argument("path", metavar="WORKLOAD", type=options.PATH)
 @click.option(
     "--tpot",
@@ -84,11 +85,11 @@ def describe_command(
     if as_json:
         options.print_json(facts)
         return
-    for line in _lines(facts):
+    for line in described(facts, can_say=_can_say):
         click.echo(line)
 
 
-@workload_group.command("slice")
+@workload_group.command("slice", short_help="Keep what arrives in a stretch of time.")
 @click.argument("path", metavar="WORKLOAD", type=options.PATH)
 @_out
 @click.option("--from", "start", metavar="DURATION", help="First arrival to keep, e.g. 10m.")
@@ -102,7 +103,7 @@ def slice_command(
 ) -> None:
     """Keep what arrives from --from on and before --until; the first then arrives at 0.
 
-    To cut by number instead of time: preempt import --start and --count.
+    To cut by number instead of time: --start and --count of preempt import.
 
     \b
     Example:
@@ -116,7 +117,7 @@ def slice_command(
     _write(sliced(batches, _place(path), from_us=from_us, until_us=until_us), out, [path], how)
 
 
-@workload_group.command("scale")
+@workload_group.command("scale", short_help="Multiply arrivals and lengths.")
 @click.argument("path", metavar="WORKLOAD", type=options.PATH)
 @_out
 @click.option("--time", type=_Factor(), default="1", help="Times arrivals: 0.5 is twice the load.")
@@ -151,7 +152,7 @@ def scale_command(
     _write(found, out, [path], how)
 
 
-@workload_group.command("merge")
+@workload_group.command("merge", short_help="All requests of several workloads by arrival.")
 @click.argument("paths", metavar="WORKLOAD...", nargs=-1, required=True, type=options.PATH)
 @_out
 @click.option("--renumber", is_flag=True, help="Give new ids, in the order of arrival.")
@@ -188,7 +189,7 @@ def merge_command(
     _write(found, out, list(paths), how)
 
 
-@workload_group.command("tile")
+@workload_group.command("tile", short_help="Repeat a workload end to end.")
 @click.argument("path", metavar="WORKLOAD", type=options.PATH)
 @_out
 @click.option("--times", required=True, type=click.IntRange(1, 10**6), help="Copies in all.")
@@ -243,7 +244,7 @@ def _write(batches: "Batches", out: Path, read: list[Path], how: dict[str, bool]
     from collectors.traces.result import ImportResult, attempts_beside
 
     check_suffix(out)
-    if any(out.exists() and out.samefile(path) for path in read if path.exists()):
+    if any(same_file(out, path) for path in read):
         raise OutputExists(f"{out}: is a file to be read; choose another path")
     with progress_shown(quiet=how["quiet"]) as progress:
         progress.phase(f"{out}: writing")
@@ -251,68 +252,16 @@ def _write(batches: "Batches", out: Path, read: list[Path], how: dict[str, bool]
     left = [str(path) for path in read if attempts_beside(path).is_file()]
     if left:
         say(f"attempts are not carried over: those of {', '.join(left)}", quiet=how["quiet"])
-    say(summary_line(summary), quiet=how["quiet"])
+    say_written(summary, quiet=how["quiet"])
     if how["as_json"]:
         options.print_json(summary)
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
-    arrivals, rate, demand = facts["arrivals"], facts["rate"], facts["kv_demand"]
-    mean = facts["mean_requests_per_s"]
-    lines = [
-        f"requests         {facts['requests']:,} in {_seconds(facts['span_us'])}"
-        + (f", {mean:.3g} a second" if mean else ""),
-        f"rate             {_bars(rate['requests'])}",
-        f"                 0 to {max(rate['requests']):,} requests a window of"
-        f" {_seconds(rate['window_us'])}",
-        f"arrivals         whole multiples of {arrivals['resolution']};"
-        f" {arrivals['tied_requests']:,} tied, most at once {arrivals['largest_tie']:,}",
-    ]
-    if arrivals["longest_gap_us"] is not None:
-        variation = arrivals["gap_variation"]
-        lines.append(
-            f"                 longest gap {_seconds(arrivals['longest_gap_us'])}"
-            + ("" if variation is None else f"; gaps vary {variation:.2f} (Poisson: 1)")
-        )
-    lines += ["", "tokens                 min      p50      p90      p99      max       mean"]
-    for name in ("prompt_tokens", "output_tokens", "context_tokens"):
-        row = facts[name]
-        cells = "".join(f"{row[q]:>9,}" for q in ("min", "p50", "p90", "p99", "max"))
-        lines.append(f"{name:<17}{cells}{row['mean']:>11,.1f}")
-    lines += [
-        "",
-        f"largest request  {demand['largest_request_blocks']:,} blocks of"
-        f" {demand['block_size']} tokens: the least capacity that can run all",
-        f"KV demand        peak {demand['peak_blocks']:,} blocks,"
-        f" {demand['peak_running']:,} requests at once,",
-        f"                 if each ran at once at {duration_text(demand['assumed_tpot_us'])}"
-        " a token (assumed, not measured)",
-    ]
-    if prefix := facts["prefix"]:
-        lines.append(
-            f"prefix blocks    {prefix['blocks']:,} of {prefix['block_tokens']} tokens,"
-            f" {prefix['distinct_blocks']:,} distinct," + _percent(prefix["seen_before_frac"])
-        )
-    if tenants := facts["tenants"]:
-        lines.append(
-            f"tenants          {tenants['tenants']:,}, the largest with"
-            f" {tenants['largest_requests']:,} requests"
-        )
-    if priorities := facts["priorities"]:
-        told = ", ".join(f"{value}: {n:,}" for value, n in priorities.items())
-        lines.append(f"priorities       {told}")
-    odd = ", ".join(f"{n:,} {what}" for what, n in facts["suspicious"].items())
-    return [*lines, f"odd rows         {odd or 'none'}"]
-
-
-def _percent(frac: float | None) -> str:
-    return "" if frac is None else f" {100 * frac:.1f} % seen before"
-
-
-def _bars(counts: list[int]) -> str:
-    most = max(counts)
-    return "".join(" " if n == 0 else _BARS[min(8 * n // (most + 1), 7)] for n in counts)
-
-
-def _seconds(us: int) -> str:
-    return f"{us / 1e6:,.6g} s"
+def _can_say(text: str) -> bool:
+    """Whether standard output and the terminal's locale have these characters."""
+    try:
+        for encoding in (sys.stdout.encoding, locale.getencoding()):
+            text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
