@@ -79,10 +79,10 @@ def open_batches(
     import polars as pl
 
     place = str(path)
-    with open_regular(path) as file, _decoder().cursor() as decoder:
+    with open_regular(path) as file, bounded_decoder().cursor() as decoder:
         # By descriptor: a path is never a pattern, and what was checked is what is read.
         source = f"/dev/fd/{file.fileno()}"
-        with _readable(place):
+        with readable(place):
             rows = decoder.execute(_ROWS, [source]).fetchall()[0][0]
             found = decoder.execute(_METADATA, [source]).fetchall()
             metadata = {key.decode(): value.decode() for key, value in found}
@@ -91,7 +91,7 @@ def open_batches(
         def batches() -> Iterator[pl.DataFrame]:
             for start in range(0, max(rows, 1), _BATCH_ROWS):
                 part = [source, start, start + _BATCH_ROWS]
-                with _readable(place):
+                with readable(place):
                     frame = pl.DataFrame(decoder.sql(_PART, params=part))
                 yield frame
 
@@ -99,7 +99,7 @@ def open_batches(
 
 
 @contextmanager
-def _readable(place: str) -> Iterator[None]:
+def readable(place: str) -> Iterator[None]:
     """Say of what cannot be decoded that it cannot."""
     import duckdb
     import polars as pl
@@ -153,7 +153,7 @@ def _to(path: Path) -> Iterator[IO[bytes]]:
 
 
 @cache
-def _decoder() -> "duckdb.DuckDBPyConnection":
+def bounded_decoder() -> "duckdb.DuckDBPyConnection":
     """One for the process: starting it takes longer than reading most files."""
     import duckdb
 

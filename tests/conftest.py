@@ -1,6 +1,31 @@
-"""Settings of all tests: none of them is a measurement of time."""
+"""Settings of all tests: none is a measurement of time, and none leaves a leak behind."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+_MAKERS = ("sanitize", "traces", "results", "exports", "shape", "workload", "cli", "demo")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the mark of tests that spoil on purpose what may be shared."""
+    config.addinivalue_line("markers", "planted: leaves something for the privacy check to find")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the privacy check on what a test of sanitizer, importers, exporters and tools leaves."""
+    made_by = request.module.__name__.removeprefix("test_").partition("_")[0]
+    planted = request.node.get_closest_marker("planted") is not None
+    if made_by not in _MAKERS or planted or "tmp_path" not in request.fixturenames:
+        yield
+        return
+    folder = request.getfixturevalue("tmp_path")
+    yield
+    from leftovers import findings  # most tests need no polars
+
+    assert [] == findings(folder)

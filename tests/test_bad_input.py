@@ -534,7 +534,7 @@ def test_a_list_that_unpacks_beyond_the_memory_limit_is_refused(
 ) -> None:
     """A few kilobytes claim one prompt of ten million chunks."""
     small = duckdb.connect(config=parquet._DECODER | {"memory_limit": "32MB"})
-    monkeypatch.setattr(parquet, "_decoder", lambda: small)
+    monkeypatch.setattr(parquet, "bounded_decoder", lambda: small)
     blocks = pl.Series([pl.zeros(10_000_000, dtype=pl.Int64, eager=True)])
     pl.DataFrame(COLUMNS | {"prefix_blocks": blocks}).write_parquet(
         tmp_path / "w.parquet", metadata=META | {"prefix_block_tokens": "1"}, compression="zstd"

@@ -24,6 +24,7 @@ ALLOWED = {
     "analysis": (
         "collectors.columns",
         "collectors.run",
+        "collectors.run_config",
         "replay.canonical",
         "replay.config",
         "replay.errors",

@@ -236,6 +236,25 @@ def test_requests_that_make_no_row_become_attempts_with_their_reasons(tmp_path: 
     assert "attempts: 1 censored, 1 failed, 1 no_output" in result.ended.err
 
 
+def test_requests_that_an_imported_run_has_no_row_of_are_counted(tmp_path: Path) -> None:
+    """What a result file does not say the length of is in report, provenance and last line."""
+    found = manifest()
+    found["imported"] = {
+        "format": "aiperf",
+        "tool_version": "0.13.0",
+        "definitions": dict.fromkeys(("ttft", "tpot", "itl", "e2e")),
+        "left_out": {"no_prompt": 8, "jane broke it": 2},
+    }
+    run = raw_run(tmp_path / "raw", found, requests=[request_row("r", 0)])
+    result = done(sanitized(run, tmp_path / "shared"))
+    provenance = result.read_workload().provenance
+    assert provenance is not None
+    assert {"no_output": 0, "no_prompt": 8, "other": 2} == provenance["dropped"]
+    assert "attempts: 8 no_prompt, 2 other" in result.ended.err
+    assert "requests without a row in the run: 8 no_prompt" in result.ended.err
+    assert "jane" not in result.ended.err
+
+
 def test_a_run_in_which_nothing_generated_is_shared_without_a_workload(tmp_path: Path) -> None:
     """Requests cut off before their first token are rows of the run, and of no workload."""
     rows = [request_row("cut", 5, generated_tokens=0, max_tokens=9, status="censored")]

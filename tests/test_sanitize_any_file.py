@@ -44,6 +44,7 @@ def test_a_csv_column_is_named_by_its_place(tmp_path: Path) -> None:
     path.rename(tmp_path / "a.tsv")
     assert [
         ("a.tsv", "column 1", "absolute times"),
+        ("a.tsv", "column 1", "numbers without a name"),
         ("a.tsv", "column 2", "text"),
     ] == found(tmp_path / "a.tsv")
 
@@ -232,6 +233,37 @@ def test_attempts_beside_a_workload_are_looked_at(tmp_path: Path) -> None:
     path = write(workload(), tmp_path / "raw" / "w.parquet")
     beside = attempts(path, [(1, "jane broke it", 0, 1, 1), (2, "failed", 0, 1, 1)])
     assert [(beside.name, "reason", "text")] == found(beside)
+
+
+def test_the_name_of_a_file_that_was_asked_for_is_looked_at(tmp_path: Path) -> None:
+    """A file is shared with its name."""
+    path = tmp_path / "jane@example.org.json"
+    path.write_text("{}")
+    assert {"a name that holds e-mail addresses"} == kinds(path)
+
+
+def test_a_comment_is_searched_for_addresses_and_keys(tmp_path: Path) -> None:
+    """No reader of a configuration sees its comments; people do."""
+    path = tmp_path / "a.toml"
+    path.write_text("# declared, not measured; of jane@example.org\ntick_us = 5\n")
+    assert [("a.toml", "lines", "e-mail addresses")] == found(path)
+    path.write_text("# declared, not measured\ntick_us = 5\n")
+    assert [] == found(path)
+
+
+def test_a_text_after_a_long_nothing_is_not_passed_over(tmp_path: Path) -> None:
+    """Of a file of no known form only the first part is read, and what is not read is told."""
+    (tmp_path / "a").write_bytes(b"\n" * (2**24 + 2**17) + b"tell nobody\n")
+    assert {"longer than 16842752 bytes: the others not read"} == kinds(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["a.toml", "a.json"])
+def test_a_number_of_thousands_of_digits_is_a_finding(tmp_path: Path, name: str) -> None:
+    """It is more than any count, and could be anything."""
+    for digits in (400, 4000):
+        text = "tick_us = {}" if name == "a.toml" else '{{"tick_us": {}}}'
+        (tmp_path / name).write_text(text.format("9" * digits))
+        assert {"a number of too many digits"} == kinds(tmp_path / name)
 
 
 def test_quiet_and_json_say_the_same(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from leftovers import findings
 from sanitize_tools import (
     BASE,
     CHECKOUT,
@@ -309,3 +310,80 @@ def test_text_in_a_copy_of_the_schema_is_found(tmp_path: Path) -> None:
     assert [] == found(tmp_path / "a.parquet")
     frame.write_parquet(tmp_path / "a.parquet", metadata={"ARROW:schema": "bm90ZSBvZiBqYW5l"})
     assert ("a.parquet", "metadata.ARROW:schema", "text") in found(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("field", ["tenant", "request_id"])
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_a_number_for_an_id_is_no_pseudonym(tmp_path: Path, field: str, suffix: str) -> None:
+    """A telephone number is somebody's, in a column of texts or of numbers."""
+    path = tmp_path / f"a{suffix}"
+    match suffix:
+        case ".csv":
+            path.write_text(f"{field}\n4915112345678\n")
+        case ".json":
+            path.write_text(json.dumps({field: 4915112345678}))
+        case _:
+            pl.DataFrame({field: [4915112345678]}).write_parquet(path)
+    assert [(path.name, field, "ids that are no pseudonyms")] == found(path)
+
+
+def test_a_long_number_is_not_one_that_an_importer_gave(tmp_path: Path) -> None:
+    """No importer counts to the length of a telephone number."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"request_id": "4915112345678-azure"}))
+    assert {"ids that are no pseudonyms"} == kinds(path)
+    path.write_text(json.dumps({"request_id": "00000678-azure"}))
+    assert [] == found(path)
+
+
+def test_numbers_that_nothing_names_are_found(tmp_path: Path) -> None:
+    """What no header and no key names could be anybody's number."""
+    (tmp_path / "a.csv").write_text("4915112345678,5\n4915112345679,6\n")
+    (tmp_path / "b.csv").write_text("prompt_tokens\n5,4915112345678\n")
+    (tmp_path / "c.json").write_text("[4915112345678]")
+    assert [
+        ("a.csv", "column 1", "numbers without a name"),
+        ("a.csv", "column 2", "numbers without a name"),
+        ("b.csv", "column 2", "numbers without a name"),
+        ("c.json", "[]", "numbers without a name"),
+    ] == found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("arrival_us", [0, 1_764_493_200_000_000]),
+        ("arrival_us", [-1_764_493_200_000_000, 5]),
+        ("tick", [1_764_493_200_000_000_000]),
+        ("start", [1_764_493_200]),
+        ("timestamp", [1_764_493_200.5]),
+    ],
+)
+def test_absolute_times_of_known_names_are_found(
+    tmp_path: Path, name: str, values: list[float]
+) -> None:
+    """Also among offsets, and under a name that otherwise counts."""
+    pl.DataFrame({name: values}).write_parquet(tmp_path / "w.parquet")
+    assert [("w.parquet", name, "absolute times")] == found(tmp_path / "w.parquet")
+
+
+@pytest.mark.parametrize("target", ["mooncake", "vllm-bench"])
+def test_exports_of_shared_workloads_may_be_shared(tmp_path: Path, target: str) -> None:
+    """What another replayer reads has its field names, and offsets for times."""
+    raw = write(workload(), tmp_path / "w.json")
+    made = done(sanitized(raw, tmp_path / "shared"))
+    out = tmp_path / "out" / "trace.jsonl"
+    ended = preempt("export", target, made.workload, "-o", out)
+    assert 0 == ended.code, ended.err
+    assert [] == found(out)
+
+
+@pytest.mark.planted
+def test_what_a_test_leaves_that_may_be_shared_is_checked(tmp_path: Path) -> None:
+    """A sanitized workload that a test spoils is found out when the test ends."""
+    made = done(sanitized(write(workload(), tmp_path / "w.json"), tmp_path / "shared")).workload
+    assert [] == findings(tmp_path)
+    told = pl.read_parquet_metadata(made)
+    frame = pl.read_parquet(made).with_columns(tenant=pl.lit("jane"))
+    frame.write_parquet(made, metadata={k: v for k, v in told.items() if k != "ARROW:schema"})
+    assert {made} == {path for path, _ in findings(tmp_path)}

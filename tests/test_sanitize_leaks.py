@@ -281,3 +281,31 @@ def test_the_check_describes_a_telling_file_name(tmp_path: Path, name: str) -> N
     assert SECRETS[name] not in ended.err
     assert "acme.csv: column 1: a name that no contract uses" in ended.err
     assert f"<name of {len(SECRETS[name])} code points>" in ended.err
+
+
+@pytest.mark.parametrize("table", ["requests", "events", "samples"])
+def test_a_run_whose_times_are_moments_is_refused(tmp_path: Path, table: str) -> None:
+    """A raw run counts from its start; one that counts from 1970 would say when it was."""
+    moment = 1_764_493_200_000_000
+    rows: dict[str, list[dict[str, Any]]] = {
+        "requests": [request_row("r", moment)],
+        "events": [event_row("r", 0, time_us=moment)],
+        "samples": [sample_row("num_preemptions", time_us=moment)],
+    }
+    run = raw_run(tmp_path / "raw", manifest(), **{table: rows[table]})
+    result = sanitized(run, tmp_path / "shared")
+    assert (2, "") == (result.ended.code, said(result.folder))
+    assert "must be microseconds after the run's start" in result.ended.err
+    assert [] == leaks(result, [str(moment)])
+
+
+def test_a_window_by_moments_is_not_repeated(tmp_path: Path) -> None:
+    """What a slice says of a workload that counted from 1970 would say when it was."""
+    moment = 1_764_493_200_000_000
+    told = {"shaped": [{"tool": "slice", "from_us": moment, "until_us": 5}]}
+    path = write(workload(provenance=told), tmp_path / "w.json")
+    result = done(sanitized(path, tmp_path / "shared"))
+    assert [] == leaks(result, [str(moment)])
+    provenance = result.read_workload().provenance
+    assert provenance is not None
+    assert [{"tool": "slice", "until_us": 5}] == provenance["shaped"]

@@ -23,6 +23,7 @@ _NUMBERS = ("start", "count", "from_us", "until_us", "times", "period_us")
 _TRUTHS = ("renumbered", "same_prefixes")
 _FACTORS = ("time", "prompt", "output")
 FACTOR = re.compile(r"[0-9]{1,7}(?:/[0-9]{1,7})?")
+A_MOMENT_US = 10**15  # no offset is thirty years: a time since 1970, of a file that had those
 _MOST_SHAPED = 1000
 _MOST_MERGES = 8  # one within the other
 
@@ -90,7 +91,8 @@ def _tool(found: Mapping[str, Any], depth: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if (tool := found.get("tool")) in TOOLS:
         told["tool"] = tool
-    told |= {key: found[key] for key in _NUMBERS if _count(found.get(key)) is not None}
+    numbers = {key: _count(found.get(key)) for key in _NUMBERS}
+    told |= {key: n for key, n in numbers.items() if n is not None and n < A_MOMENT_US}
     told |= {key: found[key] for key in _TRUTHS if isinstance(found.get(key), bool)}
     told |= {key: found[key] for key in _FACTORS if FACTOR.fullmatch(str(found.get(key)))}
     if isinstance(found.get("requests"), list):

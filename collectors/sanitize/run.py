@@ -4,6 +4,7 @@ Raw pages, journals, notes and whatever else lies in the directory are not copie
 is made from the tables' contract columns and the manifest's allow-list.
 """
 
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import polars as pl
 
+from collectors.manifest import value_at
 from collectors.run import Run, run_workload
 from collectors.sanitize.manifest import shareable_manifest
 from collectors.sanitize.options import Blur
-from collectors.sanitize.provenance import blur_words
+from collectors.sanitize.provenance import A_MOMENT_US, blur_words, by_reason
 from collectors.sanitize.pseudonyms import Pseudonyms
 from collectors.sanitize.steps import Renumbered
 from collectors.sanitize.tables import (
@@ -53,6 +55,11 @@ def check_raw(run: Run) -> None:
     """Refuse what cannot be made shareable before anything is made for it."""
     if run.manifest.get("privacy") == "shareable":
         raise InputError(str(run.path), "privacy", "must be raw", "shareable: nothing to do")
+    for table, frame in _tables(run).items():
+        for name in ("arrival_us", "engine_arrival_us", "time_us"):
+            if name in frame.columns and (frame[name].abs() >= A_MOMENT_US).any():
+                rule = "must be microseconds after the run's start, not since 1970"
+                raise InputError(f"{run.path}: {table}", name, rule)
     _workload(run)
 
 
@@ -81,13 +88,18 @@ def shareable_run(run: Run, pseudonyms: Pseudonyms, blur: Blur) -> Shareable:
     if workload is not None:
         told = {"sanitized": blur_words(blur), "attempts": count_by_reason(attempts)}
         provenance = {k: v for k, v in (workload.provenance or {}).items() if k != "window"}
+        if left_out := _left_out(run):
+            told["dropped"] = provenance.get("dropped", {}) | left_out
         workload = replace(workload, name=None, provenance=provenance | told)
     said = [*_said(run, made, ids, merged, len(renumbered.known)), _manifest_line(lost)]
     return Shareable(made, workload, attempts, said)
 
 
 def write_shareable(run: Run, folder: Path) -> None:
-    """Write a shareable run into an empty directory, which may be locked."""
+    """Write a shareable run into an empty directory, which may be locked.
+
+    Unlike a raw run's, its files are for whom the umask says: they were made to be passed on.
+    """
     apart = folder / _APART / "run"
     with RunWriter.create(apart, dict(run.manifest)) as writer:
         if run.offered is not None:
@@ -99,7 +111,10 @@ def write_shareable(run: Run, folder: Path) -> None:
     for entry in apart.iterdir():
         entry.rename(folder / entry.name)
     apart.rmdir()
+    shared = stat.S_IMODE(apart.parent.stat().st_mode)  # made by nobody's special wish
     apart.parent.rmdir()
+    for entry in folder.rglob("*"):
+        entry.chmod(shared if entry.is_dir() else shared & 0o666)
 
 
 def _workload(run: Run) -> Workload | None:
@@ -142,6 +157,11 @@ def _attempts(run: Run) -> pl.DataFrame:
         "prompt_tokens",
         pl.col("generated_tokens").alias("output_tokens"),
     )
+
+
+def _left_out(run: Run) -> dict[str, int]:
+    """Requests that an importer counted because its file does not say enough of them for a row."""
+    return by_reason(value_at(run.manifest, "imported.left_out") or {})
 
 
 def _requests_of_tenants(run: Run) -> list[Mapping[str, int]]:
@@ -202,6 +222,8 @@ def _said(
     for table, frame in _tables(raw).items():
         rows = _tables(made)[table].height
         yield f"{table}: {rows:,} of {frame.height:,} rows kept"
+    for lack, requests in _left_out(raw).items():
+        yield f"requests without a row in the run: {requests:,} {lack}"
     yield "raw pages, journals and other files: not copied"
     if reason := _why_none(made):
         yield reason

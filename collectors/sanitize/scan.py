@@ -5,8 +5,6 @@ read is told as odd, and what is text in it looked at by lines: a file nobody ca
 one that holds nothing, and hides nothing of the others.
 """
 
-import base64
-import binascii
 import csv
 import json
 import os
@@ -14,21 +12,15 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime, time
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
+from collectors.sanitize.found import UNREADABLE, Found, scan_value
+from collectors.sanitize.parquet import scan_parquet
 from replay.errors import InputError
-from replay.parquet import open_batches
 from replay.strict import decode, open_regular, parse_json, read_text, read_toml
 
-_UNREADABLE = "cannot be read: "
-EACH = "[]"  # stands for every entry of a list
-ABSOLUTE_TIMES = "absolute times"
 _MOST_LINE_BYTES = 2**24
 _MOST_TEXT_BYTES = 2**24  # of a file of no known form: it is text, the first of it says what kind
 _MOST_FILES = 100_000
@@ -39,27 +31,7 @@ _PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z")
 _TEXTS = (".json", ".toml", ".csv", ".tsv")
 _BINARY = "binary, so nobody looks into it"
 _JSON_SPACE = re.compile(r"[ \t\r\n]*")
-_SCHEMA_COPY = "ARROW:schema"  # columns' names and types once more, in a form of its own
-_RUN = re.compile(rb"[\x20-\x7e]{6,}")
 _HEADER = re.compile(r"[^\W\d][\w .:/()-]{0,100}")
-
-
-@dataclass(frozen=True)
-class Found:
-    """Texts, or the range of numbers, of one column or key; or its name; or what it is at all.
-
-    `column` are names from the outside in; `position` counts a column from 1 where its name could
-    be a value. `odd` says in our words what is wrong with it as such.
-    """
-
-    place: Path
-    column: tuple[str, ...]
-    texts: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    name: str | None = None
-    odd: str | None = None
-    position: int | None = None
 
 
 def scan(path: Path) -> Iterator[Found]:
@@ -71,7 +43,9 @@ def scan(path: Path) -> Iterator[Found]:
         path = path.resolve()  # a link that was asked for is what it leads to
     if not path.is_dir():
         _check_there(path)
-        yield from _scan_file(path, Path(path.name))
+        place = Path(path.name)
+        yield Found(place, (), name=path.name)
+        yield from _scan_file(path, place)
         return
     files, shut = 0, list[OSError]()
     for folder, names, entries in os.walk(path, onerror=shut.append):
@@ -87,14 +61,14 @@ def scan(path: Path) -> Iterator[Found]:
             if entry not in names or full.is_symlink():
                 yield from _scan_file(full, place)
     for exc in shut:
-        yield Found(Path(exc.filename).relative_to(path), (), odd=f"{_UNREADABLE}{exc.strerror}")
+        yield Found(Path(exc.filename).relative_to(path), (), odd=f"{UNREADABLE}{exc.strerror}")
 
 
 def _check_there(path: Path) -> os.stat_result:
     try:
         return path.lstat()
     except OSError as exc:
-        raise InputError(str(path), "", f"{_UNREADABLE}{exc.strerror}") from exc
+        raise InputError(str(path), "", f"{UNREADABLE}{exc.strerror}") from exc
 
 
 def _scan_file(path: Path, place: Path) -> Iterator[Found]:
@@ -109,7 +83,7 @@ def _scan_file(path: Path, place: Path) -> Iterator[Found]:
 
 def _unreadable(exc: InputError) -> str:
     """That it cannot be read, and the rule it breaks: what a parser adds can be the file's text."""
-    return _UNREADABLE + exc.rule.removeprefix(_UNREADABLE).partition(":")[0]
+    return UNREADABLE + exc.rule.removeprefix(UNREADABLE).partition(":")[0]
 
 
 def _scan_known(path: Path, place: Path) -> Iterator[Found]:
@@ -120,87 +94,21 @@ def _scan_known(path: Path, place: Path) -> Iterator[Found]:
         return
     match path.suffix.lower():
         case ".parquet":
-            yield from _scan_parquet(path, place)
+            yield from scan_parquet(path, place)
         case ".json":
             for value in _json_values(read_text(path), str(path)):
-                yield from _scan_value(place, (), value)
+                yield from scan_value(place, (), value)
         case ".jsonl":
             yield from _scan_records(path, place)
         case ".toml":
-            yield from _scan_value(place, (), read_toml(path))
+            yield from scan_value(place, (), read_toml(path))
+            yield Found(place, ("lines",), beside=tuple(read_text(path).splitlines()))
         case ".csv" | ".tsv" as suffix:
             yield from _scan_csv(path, place, "," if suffix == ".csv" else "\t")
         case suffix if suffix in _PACKED:
             yield Found(place, (), odd="packed, so nobody looks into it")
         case _:
             yield from _scan_text(path, place)
-
-
-def _scan_parquet(path: Path, place: Path) -> Iterator[Found]:
-    with open_batches(path) as (_, metadata, columns, batches):
-        names = set(_names(columns))
-        for key, text in metadata.items():
-            column = ("metadata", key)
-            yield Found(place, column, name=key)
-            if key == _SCHEMA_COPY:
-                yield Found(place, column, _beside_names(text, names))
-            else:
-                yield from _scan_metadata(place, column, text)
-        for name in columns:
-            yield Found(place, (name,), name=name)
-        for batch in batches:
-            for name in batch.columns:
-                yield from _scan_column(place, (name,), batch[name])
-
-
-def _names(columns: pl.Schema) -> Iterator[str]:
-    """Every name within the columns' types; a list's entries have one, too."""
-    todo: list[tuple[str, Any]] = list(columns.items())
-    while todo:
-        name, kind = todo.pop()
-        yield from (name, "item", "element")
-        if isinstance(kind, pl.List):
-            todo.append((name, kind.inner))
-        elif isinstance(kind, pl.Struct):
-            todo += [(inner.name, inner.dtype) for inner in kind.fields]
-
-
-def _beside_names(text: str, names: set[str]) -> tuple[str, ...]:
-    """Texts in a copy of the schema that are no column's name."""
-    try:
-        left = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return (text,)
-    for name in sorted(names, key=len, reverse=True):
-        left = left.replace(name.encode(), b"\0")
-    return tuple(run.decode("ascii") for run in _RUN.findall(left))
-
-
-def _scan_metadata(place: Path, column: tuple[str, ...], text: str) -> Iterator[Found]:
-    try:
-        value = parse_json(text, str(place))
-    except InputError:
-        value = text
-    yield from _scan_value(place, column, value)
-
-
-def _scan_column(place: Path, column: tuple[str, ...], values: pl.Series) -> Iterator[Found]:
-    kind = values.dtype
-    if isinstance(kind, pl.List):
-        yield from _scan_column(place, (*column, EACH), values.explode())
-    elif isinstance(kind, pl.Struct):
-        for inner in kind.fields:
-            below = (*column, inner.name)
-            yield Found(place, below, name=inner.name)
-            yield from _scan_column(place, below, values.struct.field(inner.name))
-    elif kind == pl.String:
-        yield Found(place, column, tuple(values.drop_nulls().unique(maintain_order=True)))
-    elif kind.is_numeric():
-        yield Found(place, column, (), _number(values.min()), _number(values.max()))
-    elif kind in (pl.Date, pl.Datetime, pl.Time):
-        yield Found(place, column, odd=ABSOLUTE_TIMES)
-    elif kind not in (pl.Boolean, pl.Null, pl.Duration):
-        yield Found(place, column, odd="values of a type that nobody looks into")
 
 
 def _json_values(text: str, place: str) -> Iterator[Any]:
@@ -244,30 +152,7 @@ def _scan_records(path: Path, place: Path) -> Iterator[Found]:
                     return
                 yield Found(place, ("lines",), (line.decode(errors="replace").strip(),))
             else:
-                yield from _scan_value(place, (), record)
-
-
-def _scan_value(place: Path, column: tuple[str, ...], value: Any) -> Iterator[Found]:
-    todo = [(column, value)]
-    while todo:
-        names, one = todo.pop()
-        match one:
-            case dict():
-                for key, inner in one.items():
-                    yield Found(place, (*names, key), name=key)
-                    todo.append(((*names, key), inner))
-            case list():
-                todo += [((*names, EACH), inner) for inner in one]
-            case str():
-                yield Found(place, names, (one,))
-            case bool() | None:
-                pass
-            case int() | float():
-                yield Found(place, names, (), float(one), float(one))
-            case datetime() | date() | time():
-                yield Found(place, names, odd=ABSOLUTE_TIMES)
-            case _:
-                yield Found(place, names, odd="a number of too many digits")
+                yield from scan_value(place, (), record)
 
 
 def _scan_csv(path: Path, place: Path, delimiter: str) -> Iterator[Found]:
@@ -283,7 +168,7 @@ def _scan_csv(path: Path, place: Path, delimiter: str) -> Iterator[Found]:
                 yield Found(place, (name,), name=name, position=k)
             while part := list(islice(rows, _CSV_ROWS)):
                 for k, cells in enumerate(zip_longest(*part, fillvalue=""), 1):
-                    column = (names[k - 1] if k <= len(names) else "",)
+                    column = (names[k - 1],) if k <= len(names) else ()
                     yield from _scan_cells(place, column, k, {cell.strip() for cell in cells})
         except csv.Error as exc:
             raise InputError(
@@ -312,10 +197,7 @@ def _scan_text(path: Path, place: Path) -> Iterator[Found]:
             yield Found(place, (), odd=_BINARY)
             return
         data = start + file.read(_MOST_TEXT_BYTES)
-    for line in data.decode(errors="replace").splitlines():
-        yield Found(place, ("lines",), (line.strip(),))
-
-
-def _number(value: object) -> float | None:
-    """As a float; what is no number (no value at all) has none."""
-    return None if value is None else float(value)  # type: ignore[arg-type]
+        if file.read(1):
+            yield Found(place, (), odd=f"longer than {len(data)} bytes: the others not read")
+    lines = {line.strip() for line in data.decode(errors="replace").splitlines()}
+    yield Found(place, ("lines",), tuple(lines))

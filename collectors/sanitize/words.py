@@ -38,8 +38,14 @@ from replay.workload import SCHEMA as WORKLOAD_SCHEMA
 Rule = Callable[[str], bool]
 _HASH = re.compile(r"[0-9a-f]{64}")
 # What importers and workload tools call requests: a number, and what gave it.
-_NUMBERED = re.compile(r"(?:attempt-)?[0-9]{8,16}-(?P<by>[a-z0-9-]{1,32})")
+_NUMBERED = re.compile(r"(?:attempt-)?[0-9]{8,9}-(?P<by>[a-z0-9-]{1,32})")
 _GIVERS = {*traces.FORMATS, *results.FORMATS, *TOOLS}
+# Who wrote a Parquet file: a library, its release and what it was built from.
+_WRITER = re.compile(
+    r"(?:Polars(?: \(python\))?|DuckDB|fastparquet-python|parquet-(?:cpp-(?:arrow|velox)|mr|rs|go))"
+    r" version v?[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}(?:-SNAPSHOT|-dev[0-9]{1,6})?"
+    r"(?: \(build [0-9a-f]{1,40}\))?"
+)
 _RUN_ID = re.compile(r"run-[0-9a-f]{32}")
 _MODEL = re.compile(r"model-[0-9a-f]{32}")
 _WINDOW = re.compile(r"run-[0-9a-f]{32}\[[0-9]{1,16}:[0-9]{1,16}\]")
@@ -97,6 +103,7 @@ def contracts() -> Vocabulary:
         *("run_id", "engine_version", "engine", "arrivals", "window", "start", "count", "shaped"),
         *("tool", "from_us", "until_us", "time", "prompt", "output", "times", "period_us"),
         *("of", "renumbered", "same_prefixes"),
+        *("timestamp", "input_length", "output_length", "hash_ids"),  # what exporters write
         *REASONS,
         OTHER,
         *Outcome,
@@ -126,6 +133,7 @@ def _rules() -> dict[str, tuple[Rule, ...]]:
         "finish_reason": (among(*FINISH_REASONS),),
         "reason": (among(*REASONS, OTHER),),
         "labels": (own_labels,),
+        "created_by": (matching(_WRITER),),
         "schema": (among(SCHEMA, WORKLOAD_SCHEMA, ATTEMPTS_SCHEMA),),
         "name": (
             is_known_metric,

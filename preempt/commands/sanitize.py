@@ -3,7 +3,8 @@
 Thin over `collectors.sanitize`. The key is read from its file and goes nowhere else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ import click
 
 from collectors.durations import duration_us
 from preempt.commands import options
-from preempt.commands.importing import same_file, summary_line, write_result
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
+from preempt.commands.workload_output import same_file, say_written, write_result
 from replay.errors import InputError, OutputExists
 from replay.output import check_new_directory, new_directory
 from replay.strict import printable
@@ -81,7 +82,8 @@ def sanitize_command(
     none of them, and no key changes a schedule. Of a run, OUT is its workload and --run (by default
     OUT with the ending .run) the shareable run; both carry the same pseudonyms and join.
 
-    --force replaces a workload and its attempts, never the directory of a run.
+    --force replaces a workload and its attempts, never the directory of a run. Of a run that was
+    killed while it wrote, it makes the rest.
 
     With --check nothing is written: IN, any file or directory, is searched for text, ids that are
     no pseudonyms, e-mail addresses, keys, paths, absolute times, and files that cannot be read.
@@ -121,7 +123,7 @@ def sanitize_command(
     for line in summary["report"]:
         say(f"  {line}", quiet=quiet)
     if summary["workload"] is not None:
-        say(summary_line(summary), quiet=quiet)
+        say_written(summary, quiet=quiet)
     if as_json:
         options.print_json(summary)
     return 0
@@ -180,7 +182,8 @@ def _check_outputs(
             raise OutputExists(f"{written}: exists; choose another path or pass --force")
     if run_out is None:
         return
-    check_new_directory(run_out, force=False, owned=())
+    empty = run_out.is_dir() and not any(run_out.iterdir())  # a killed run's: --force takes it
+    check_new_directory(run_out, force=force and empty, owned=())
     inside = {p.resolve() for one in (out, run_out) for p in one.parents}
     if path.resolve() in inside:
         raise OutputExists(f"{out}: would lie in the raw run, which stays where it is")
@@ -225,27 +228,39 @@ def _run(
     """Write the run, its workload and its attempts: all of them, or none."""
     from collectors.run import read_run
     from collectors.sanitize.run import check_raw, shareable_run
-    from collectors.traces.result import ImportResult
+    from collectors.sanitize.together import old_kept, place_taken
+    from collectors.traces.result import ImportResult, attempts_beside
     from replay.workload_frame import batches_of
 
     raw = read_run(path)
     check_raw(raw)
     found = shareable_run(raw, pseudonyms(), blur)
     summary = _nothing_written() | {"run": str(run_out), "report": found.said}
-    try:
-        with new_directory(run_out, force=False, owned=()) as temporary:
+    placed = list[Path]()
+    with ExitStack() as stack:
+        # Left last, when all are in their places or none is.
+        stack.enter_context(_taken_back(placed))
+        with new_directory(run_out, force=True, owned=()) as temporary:  # an empty one
             _write_run(found.run, temporary, run_out)
+            stack.enter_context(place_taken(run_out, force=force))
             if found.workload is not None:
+                new = [one for one in (out, attempts_beside(out)) if not one.exists()]
+                stack.enter_context(old_kept((out, attempts_beside(out))))
                 result = ImportResult(batches_of(found.workload), found.attempts)
                 summary |= write_result(result, out, force=force)
-    except OutputExists:
-        # Somebody else's run took the place just now: this one's workload goes with it.
-        for name in ("workload", "attempts_file"):
-            if summary[name] is not None and not force:
-                Path(summary[name]).unlink(missing_ok=True)
-        raise
-    run_out.chmod(0o700)
+                placed += new
     return summary
+
+
+@contextmanager
+def _taken_back(placed: list[Path]) -> Iterator[None]:
+    """If the block fails, what it put where nothing was goes again."""
+    try:
+        yield
+    except BaseException:
+        for one in placed:
+            one.unlink(missing_ok=True)
+        raise
 
 
 def _write_run(run: "Run", temporary: Path, run_out: Path) -> None:
@@ -270,4 +285,5 @@ def _nothing_written() -> dict[str, Any]:
         "prompt_tokens": 0,
         "output_tokens": 0,
         "workload_sha256": None,
+        "license_left_out": False,
     }
