@@ -23,6 +23,14 @@ SCHEDULER_FIELDS = (
     "scheduler.long_prefill_token_threshold",
     "scheduler.async_scheduling",
 )
+# What the duration of a step depends on; a fit says nothing of an engine that differs in one.
+DURATION_FIELDS = (
+    *ENGINE_FIELDS,
+    "cache.block_size",
+    "cache.dtype",
+    "cache.enable_prefix_caching",
+    "scheduler.async_scheduling",
+)
 WITHOUT_DRIVER = ("cpu",)  # device kinds that have none, so that null is no unknown
 # What a run of metrics alone lacks, for whoever needs requests: said in one line, with the way out.
 METRICS_ONLY = (

@@ -25,29 +25,34 @@ _RECEIPT = (
     *("generated_tokens", "preemptions", "pressure_events", "queue_ticks", "recompute_tax_frac"),
     *("replayed_tokens", "requests", "swap_in_bytes", "swap_out_bytes", "conservation"),
     *("equation", "holds", "checked", "fairness", "flagged_wait", "flagged_repeat"),
-    *("limitations", "what_ifs", "timing", "columns"),
+    *("limitations", "what_ifs", "timing", "columns", "calibration"),
 )
-_MODELLED = ("modelled_ttft_us", "modelled_tpot_us", "modelled_queue_us", "modelled_e2e_us")
 
 
 def ledger_words() -> "Vocabulary":
     """Vocabulary of a ledger's directory."""
+    from analysis.comparable import DURATION_FIELDS
     from collectors.sanitize.words import Vocabulary, among, is_pseudonymous, matching
-    from replay import config, events, receipt, requests_table
+    from replay import config, events, receipt, requests_table, timed_steps, timing
     from replay.limitations import LIMITATIONS
+    from replay.oracle.names import TIMED_EQUATIONS
     from replay.oracle.verify import EQUATIONS
     from replay.victims import VICTIMS
 
-    tables = (config.Engine, config.Policy, config.Fairness, config.Limits, config.Timing)
+    tables = (config.Engine, config.Policy, config.Fairness, config.Limits, timing.Timing)
+    tables += (timing.Calibration, timed_steps.TimedSteps, timed_steps.Greatest)
     kinds = [kind.name.lower() for kind in events.Kind]
     recoveries = (among(*config.RECOVERIES),)
     told = product(EQUATIONS, VICTIMS, ("fcfs", "priority"))
-    equations = [one for profile in EQUATIONS.values() for one in profile.all]
+    checked = (*EQUATIONS.values(), TIMED_EQUATIONS)
+    equations = [one for profile in checked for one in profile.all]
     hashes = (matching(re.compile(r"[0-9a-f]{64}")),)
     names = {
         *events.COLUMNS,
         *requests_table.COLUMNS,
-        *_MODELLED,
+        *requests_table.TIMED_COLUMNS,
+        *timing.QUANTILES,
+        *DURATION_FIELDS,
         *_RECEIPT,
         *receipt.HASHES,
         *(field.name for table in tables for field in fields(table)),
@@ -57,6 +62,7 @@ def ledger_words() -> "Vocabulary":
         {
             "kind": (among(*kinds),),
             "status": (among(*requests_table.STATUSES),),
+            "source": (among(*timing.SOURCES),),
             "requester_id": (is_pseudonymous,),
             "recovery": recoveries,
             "recovery_reason": (among(*(one.name.lower() for one in events.Reason)),),

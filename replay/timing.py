@@ -15,6 +15,7 @@ from replay.errors import InputError, describe
 from replay.strict import MAX_SAFE_INTEGER, choice, identifier, integer, only_keys, table
 
 SOURCES = ("steps", "requests")
+QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}  # of the residuals
 _MOST_CONDITIONS = 64
 _CONDITION = re.compile(r"[a-z0-9_]{1,64}(\.[a-z0-9_]{1,64}){0,3}")
 Condition = str | int | float | bool

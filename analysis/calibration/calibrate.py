@@ -6,19 +6,11 @@ from typing import Any
 from analysis.calibration.durations import step_durations
 from analysis.calibration.fit import Fit, fit_steps
 from analysis.calibration.per_request import request_durations
-from analysis.comparable import ENGINE_FIELDS
+from analysis.comparable import DURATION_FIELDS
 from collectors.run import Run, value_at
 from replay.errors import InputError
 from replay.timing import RATES, Calibration, calibration_toml
 
-# What durations depend on; a fit says nothing of an engine that differs in one.
-CONDITIONS = (
-    *ENGINE_FIELDS,
-    "cache.block_size",
-    "cache.dtype",
-    "cache.enable_prefix_caching",
-    "scheduler.async_scheduling",
-)
 _FEWEST = 100
 
 
@@ -57,7 +49,9 @@ def calibrate(run: Run, engine: int) -> Calibrated:
         slowdown_permille=round(fit.slowdown * 1000),
         interval_95=fit.interval_95,
         residual_us=fit.residual_us,
-        conditions={name: value for name in CONDITIONS if (value := _known(run, name)) is not None},
+        conditions={
+            name: value for name in DURATION_FIELDS if (value := _known(run, name)) is not None
+        },
     )
     return Calibrated(fit, calibration, measured.left_out)
 

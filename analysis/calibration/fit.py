@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from analysis.calibration.durations import SIZES, Durations, Floats
-from replay.timing import RATES, Timing
+from replay.timing import QUANTILES, RATES, Timing
 
 _HUBER = 1.345  # times the spread: 95 % as efficient as plain least squares where noise is normal
 _MAD_TO_SPREAD = 1.4826
@@ -22,7 +22,6 @@ _BLOCKS, _RESAMPLES, _SEED = 50, 1_000, 20_260_101
 _DIGITS = 4
 # Integer units of `Timing` per microsecond.
 _UNITS = np.array([1e3, 1e6, 1e6, 1e6])
-_QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def _intervals(design: Floats, us: Floats, robust: Floats) -> dict[str, tuple[in
 
 
 def _quantiles(values: Floats) -> dict[str, int]:
-    return {name: round(float(np.quantile(values, q))) for name, q in _QUANTILES.items()}
+    return {name: round(float(np.quantile(values, q))) for name, q in QUANTILES.items()}
 
 
 def _timing(rates: Floats) -> Timing:
