@@ -7,7 +7,7 @@ both meet, each column does. Names in it come from strangers and are escaped.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from analysis import report_modelled
+from analysis import report_fidelity, report_modelled
 from analysis.comparable import METRICS_ONLY
 from analysis.counter import disagreement
 from analysis.driver import driver_limitations
@@ -32,6 +32,7 @@ def markdown_report(data: ReportData) -> str:
         _by_preemptions(data.by_preemptions),
         _counters(data.counters),
         report_modelled.ledgers(data.ledgers),
+        report_fidelity.section(data),
         report_modelled.requests(data),
         report_modelled.kinds_of_join(data),
         _limitations(data),

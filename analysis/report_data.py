@@ -24,6 +24,7 @@ class ReportData:
     ledgers: Sequence[Row]
     requests: Sequence[Row]
     differences: Sequence[Row]
+    fidelity: Sequence[Row]
     gates: Sequence[Row]
 
 
@@ -37,6 +38,7 @@ def report_data(db: duckdb.DuckDBPyConnection) -> ReportData:
         ledgers=_rows(db, sql("report", "ledgers")),
         requests=_rows(db, sql("report", "requests")),
         differences=_rows(db, sql("report", "differences")),
+        fidelity=_rows(db, "FROM fidelity_scores ORDER BY ALL"),
         gates=[json.loads(row["report"]) for row in _rows(db, sql("report", "gates"))],
     )
 

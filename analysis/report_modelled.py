@@ -60,7 +60,7 @@ def requests(data: ReportData) -> Iterator[str]:
             if (r["ledger_id"], r["run_id"]) == (ledger["ledger_id"], ledger["run_id"])
         ]
         yield (
-            f"### {_name(ledger)}: {WAITED} more than {ledger['max_queue_ticks']:,} queue"
+            f"### {name(ledger)}: {WAITED} more than {ledger['max_queue_ticks']:,} queue"
             f" ticks, {DISPLACED} more than {ledger['max_preemptions']} preemptions"
         )
         yield ""
@@ -85,7 +85,7 @@ def kinds_of_join(data: ReportData) -> Iterator[str]:
     yield "## Why a join is a what-if"
     yield ""
     intro = "A *fidelity* join compares like with like and may judge the model."
-    names = {(r["ledger_id"], r["run_id"]): _name(r) for r in joined}
+    names = {(r["ledger_id"], r["run_id"]): name(r) for r in joined}
     rows: dict[tuple[Any, ...], list[str]] = {}
     for d in data.differences:
         if (d["ledger_id"], d["run_id"]) in names:
@@ -110,9 +110,9 @@ def hashes(rows: Sequence[Row]) -> Iterator[str]:
     yield "## Hashes (modelled ledgers)"
     yield ""
     for ledger in rows:
-        yield f"- {_name(ledger)}"
-        for name in ("workload", "input", "event", "receipt"):
-            yield f"  - {name}_sha256 `{ledger[f'{name}_sha256']}`"
+        yield f"- {name(ledger)}"
+        for kind in ("workload", "input", "event", "receipt"):
+            yield f"  - {kind}_sha256 `{ledger[f'{kind}_sha256']}`"
     yield ""
 
 
@@ -158,6 +158,11 @@ def _totals(rows: Sequence[Row]) -> list[str]:
     )
 
 
+def name(ledger: Row) -> str:
+    """A ledger as sections call it, escaped: its policy and the first digits of its id."""
+    return escape(f"{_policy(ledger)}, ledger {_id(ledger)}")
+
+
 def _id(ledger: Row) -> str:
     return str(ledger["ledger_id"][:_ID_DIGITS])
 
@@ -170,10 +175,6 @@ def _policy(ledger: Row) -> str:
     if len(ledger["what_ifs"] or ()) > (ledger["assumed_from"] is not None):
         label = " (what-if)" + label
     return str(ledger["recovery"]) + (f", victim {victim}" if victim != "rule" else "") + label
-
-
-def _name(ledger: Row) -> str:
-    return escape(f"{_policy(ledger)}, ledger {_id(ledger)}")
 
 
 def _about(ledger: Row) -> Iterator[str]:
@@ -195,7 +196,7 @@ def _rules(ledger: Row) -> str:
         f" of {ledger['block_size']} tokens, {ledger['kv_bytes_per_token']:,} bytes a token;"
         f"{_scheduler(ledger)} declared rates {ledger['prefill_tokens_per_tick']:,} prefill tokens"
         f" and {ledger['transfer_bytes_per_tick']:,} transfer bytes a tick,"
-        f" tick{_step(ledger)} {ledger['tick_us']:,} us,"
+        f" {_time(ledger)},"
         f" host room {f'{room:,} bytes' if room else 'unlimited'}; victim: {victim}; {TIE_RULE}",
         SENTENCE,
     )
@@ -220,8 +221,19 @@ def _scheduler(ledger: Row) -> str:
     )
 
 
-def _step(ledger: Row) -> str:
-    return "" if ledger["profile"] == "lab" else " (one step)"
+def _time(ledger: Row) -> str:
+    """How long a tick is, or what a step's duration follows from."""
+    if ledger["tick_us"] is not None:
+        step = "" if ledger["profile"] == "lab" else " (one step)"
+        return f"tick{step} {ledger['tick_us']:,} us"
+    source = "no calibration"
+    if ledger["calibration_run_id"] is not None:
+        source = f"fitted to {ledger['calibration_source']} of {ledger['calibration_run_id']}"
+    return (
+        f"a step {ledger['step_ns']:,} ns and, in ps, {ledger['prefill_token_ps']:,} a prefill"
+        f" token, {ledger['decode_request_ps']:,} a decoding request,"
+        f" {ledger['kv_token_ps']:,} a KV token ({source})"
+    )
 
 
 def _switch(value: bool | None) -> str:

@@ -50,12 +50,14 @@ class Drive:
 
 
 DRIVES = (
-    Drive("repeat", "conv", 0, 120, 3, 48, repeats=REPEATS),
+    Drive("repeat", "conv", 0, 120, 5, 48, repeats=REPEATS),
+    # Half its requests wait in a queue: which ones, a hair decides.
+    Drive("edge", "conv", 0, 120, 3, 48),
     Drive("faster", "conv", 0, 120, 6, 48),
     Drive("other", "conv", 80, 110, 2.5, 48),
     Drive("larger", "conv", 0, 120, 4, 64),
     Drive("smaller", "conv", 0, 120, 2.5, 40),
-    Drive("code", "code", 0, 90, 2, 48),
+    Drive("code", "code", 0, 90, 8, 48),
     Drive("priority", "conv", 0, 120, 3, 48, "priority"),
 )
 

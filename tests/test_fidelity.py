@@ -19,6 +19,8 @@ from analysis.fidelity.compare import Fidelity, compare
 from analysis.fidelity.divergence import first_divergence
 from analysis.fidelity.drift import drift
 from analysis.fidelity.study import METRICS, study
+from analysis.report import markdown_report
+from analysis.report_data import report_data
 from collectors.run import Run, read_run, run_workload
 from collectors.run_config import run_config_tables
 from preempt.main import cli
@@ -228,6 +230,29 @@ def test_the_command_says_level_scores_and_drift(tmp_path: Path, fit: Calibrated
     assert "drift: this run's steps took 1.000 times" in shown.stderr
     found = json.loads(CliRunner().invoke(cli, ["fidelity", ledger, str(RUN), "--json"]).stdout)
     assert {"level", "scores", "distances", "buckets", "drift", "timing"} <= found.keys()
+
+
+def test_a_report_prints_the_level_and_scores_of_every_ledger_or_that_nothing_says(
+    db: duckdb.DuckDBPyConnection, run: Run, fit: Calibrated
+) -> None:
+    """Modelled numbers never stand without what they are worth."""
+    store.load_run(db, run)
+    timed_ledger = replay(run_workload(run), timed(run, fit))
+    config = constant(run)
+    what_if = replay(
+        run_workload(run, arrivals="steps"),
+        replace(config, policy=replace(config.policy, victim="least-computed")),
+    )
+    for ledger in (timed_ledger, what_if):
+        store.load_ledger(db, ledger)
+    text = markdown_report(report_data(db))
+    name = f"recompute, ledger {timed_ledger.receipt['receipt_sha256'][:8]}"
+    assert f"### {name}: timed, calibrated on this run" in text
+    assert "| base-1 | TTFT p95 (ms) | 240 |" in text
+    assert "fitted to steps of base-1" in text
+    (sentence,) = (line for line in text.splitlines() if line.startswith("Of these nothing says"))
+    assert what_if.receipt["receipt_sha256"][:8] in sentence
+    assert timed_ledger.receipt["receipt_sha256"][:8] not in sentence
 
 
 def test_a_study_states_the_spread_and_calls_a_miss_failed(tmp_path: Path) -> None:

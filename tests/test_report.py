@@ -24,7 +24,7 @@ from replay.workload_file import read_workload
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 RUN_FILES = ("manifest.json", "offered.jsonl")
-EMPTY = ReportData((), (), (), (), (), (), (), ())
+EMPTY = ReportData((), (), (), (), (), (), (), (), ())
 
 
 def copied_run(name: str, to: Path) -> Path:
