@@ -35,7 +35,7 @@ def section(data: ReportData) -> Iterator[str]:
         if not scores:
             unknown.append(name(ledger))
             continue
-        yield f"### {name(ledger)}: {escape(scores[0]['fidelity_level'])}"
+        yield f"**{name(ledger)}: {escape(scores[0]['fidelity_level'])}**"
         yield ""
         yield from table(
             ("of run", "metric", "requests", "modelled", "measured", "error"),

@@ -247,7 +247,7 @@ def test_a_report_prints_the_level_and_scores_of_every_ledger_or_that_nothing_sa
         store.load_ledger(db, ledger)
     text = markdown_report(report_data(db))
     name = f"recompute, ledger {timed_ledger.receipt['receipt_sha256'][:8]}"
-    assert f"### {name}: timed, calibrated on this run" in text
+    assert f"**{name}: timed, calibrated on this run**" in text
     assert "| base-1 | TTFT p95 (ms) | 240 |" in text
     assert "fitted to steps of base-1" in text
     (sentence,) = (line for line in text.splitlines() if line.startswith("Of these nothing says"))
