@@ -315,6 +315,22 @@ def test_the_replay_of_a_live_run_preempts_exactly_as_the_engine_did(
     assert_reproduced(found.run, tmp_path / "ledger")
 
 
+def test_durations_fitted_to_a_live_run_give_its_times_again(
+    collect: Collect, tmp_path: Path
+) -> None:
+    """Calibrated on itself a run has no drift, and a token takes about as long as it took."""
+    run, timing, ledger = collect(PLAIN).run, tmp_path / "timing.toml", tmp_path / "timed"
+    preempt("calibrate", run, "-o", timing)
+    preempt("replay", run, "--timing", timing, "--out", ledger)
+    preempt("verify", ledger)
+    shown = json.loads(preempt("fidelity", ledger, run, "--json", "-q").stdout)
+    assert "timed, calibrated on this run" == shown["level"]
+    assert 1 == pytest.approx(shown["drift"], abs=0.01)
+    errors = {score["metric"]: score["error_frac"] for score in shown["scores"]}
+    assert abs(errors["tpot_us_p50"]) < 0.5
+    assert abs(errors["preemptions"]) < 0.5
+
+
 GATE = """schema = "preemption-gate/1"
 name = "the-same-twice"
 [change]
