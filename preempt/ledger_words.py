@@ -39,8 +39,10 @@ def ledger_words() -> "Vocabulary":
     from replay.oracle.verify import EQUATIONS
     from replay.victims import VICTIMS
 
-    tables = (config.Engine, config.Policy, config.Fairness, config.Limits, timing.Timing)
-    tables += (timing.Calibration, timed_steps.TimedSteps, timed_steps.Greatest)
+    tables = (
+        *(config.Engine, config.Policy, config.Fairness, config.Limits),
+        *(timing.Timing, timing.Calibration, timed_steps.TimedSteps, timed_steps.Greatest),
+    )
     kinds = [kind.name.lower() for kind in events.Kind]
     recoveries = (among(*config.RECOVERIES),)
     told = product(EQUATIONS, VICTIMS, ("fcfs", "priority"))

@@ -73,10 +73,18 @@ def _robust(design: Floats, us: Floats) -> Floats:
     scaled = design / scale
     start, _ = nnls(scaled, us)
     spread = _MAD_TO_SPREAD * float(np.median(np.abs(us - np.median(us))))
+
+    def residuals(rates: Floats) -> Floats:
+        left: Floats = scaled @ rates - us
+        return left
+
+    def slopes(_rates: Floats) -> Floats:
+        return scaled
+
     found = least_squares(
-        lambda rates: scaled @ rates - us,
+        residuals,
         np.maximum(start, 1e-9),
-        jac=lambda _: scaled,
+        jac=slopes,
         bounds=(0, np.inf),
         loss="huber",
         f_scale=_HUBER * max(spread, 1.0),

@@ -63,4 +63,4 @@ def _rise(run: Run, engine: int) -> float:
     rises = counts.diff().drop_nulls()
     grown = pl.Series([max(rise, 0.0) for rise in rises])
     after_reset = [value for value, rise in zip(counts[1:], rises, strict=True) if rise < 0]
-    return float(grown.sum() or 0) + sum(after_reset)
+    return float(grown.sum() or 0) + float(sum(after_reset))
