@@ -88,11 +88,16 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
     with transaction(db, "database"):
         for name in TABLES:
             db.execute(sql("tables", name))
-        for name in VIEWS:
-            db.execute(sql("views", name))
-            comment = literal(first_comment(sql("views", name)).replace("\n", " "))
-            db.execute(f"COMMENT ON VIEW {name} IS {comment}")
+        create_views(db)
         db.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA, __version__])
+
+
+def create_views(db: duckdb.DuckDBPyConnection) -> None:
+    """Make every view, on whatever stands for the tables."""
+    for name in VIEWS:
+        db.execute(sql("views", name))
+        comment = literal(first_comment(sql("views", name)).replace("\n", " "))
+        db.execute(f"COMMENT ON VIEW {name} IS {comment}")
 
 
 @contextmanager

@@ -23,10 +23,11 @@ def named_queries() -> list[NamedQuery]:
 
 
 def named_query(name: str) -> NamedQuery:
-    """One of them; `QueryError` lists their names if there is none such."""
+    """One of them; `QueryError` if there is none such."""
     if name not in names("queries"):
-        known = ", ".join(names("queries"))
-        raise QueryError(f"query: no such name {printable(name)}; known: {known}")
+        raise QueryError(
+            f"query: no such name {printable(name)}; preempt sql --named list shows all"
+        )
     return _parsed(name)
 
 

@@ -1,4 +1,4 @@
-"""One query of a stranger against a store: read-only, without files or network, bounded in time.
+"""One query of a stranger against a store or lake: it only reads, reaches nothing else, and ends.
 
 The statement must be one that reads; that is decided by DuckDB's own parser, and what the parser
 lets through meets a database that is opened read-only, with external access off and its
@@ -19,6 +19,7 @@ import duckdb
 
 from analysis.database import CONFIG, Setting, check_version, one_line, open_file
 from analysis.errors import QueryError
+from analysis.lake.views import make_views
 from analysis.sqlfiles import literal, quoted
 from replay.canonical import canonical_json
 from replay.limitations import LIMITATIONS
@@ -92,21 +93,28 @@ class Result:
 
 @contextmanager
 def open_query(
-    path: Path, text: str, *, timeout_seconds: float = 60.0, wait_seconds: float = 10.0
+    path: Path,
+    text: str,
+    *,
+    lake: bool = False,
+    timeout_seconds: float = 60.0,
+    wait_seconds: float = 10.0,
 ) -> Iterator[Result]:
     """Run one reading statement against the store at `path`; rows come as they are fetched.
 
-    `timeout_seconds` counts everything until the block ends. `wait_seconds` is for a store that
-    is being loaded.
+    `lake`: `path` is the directory of a lake. `timeout_seconds` counts everything until the block
+    ends. `wait_seconds` is for a store that is being loaded.
     """
     _check_text(text)
     with tempfile.TemporaryDirectory(prefix="preempt-sql-") as directory:
-        db = _sandbox(path, directory, wait_seconds)
+        db = _lake_sandbox(path, directory) if lake else _sandbox(path, directory, wait_seconds)
         runner = _Runner(db, timeout_seconds)
         try:
             check_version(db, str(path))
             # Parsed by this connection, because some statements read files even then.
             is_plan = _is_plan(runner.run(db.extract_statements, text))
+            if lake and is_plan and not runner.run(_explains_reading, db, text):
+                raise QueryError(f"query: must only read ({_READING}), got EXPLAIN of another")
             found = runner.run(db.execute, text)
             columns = [Column(d[0], str(d[1])) for d in found.description or ()]
             yield Result(columns, is_plan, _without_end(text), Path(directory), db, runner)
@@ -144,6 +152,29 @@ def _is_plan(statements: list[duckdb.Statement]) -> bool:
     return bool(kind == duckdb.StatementType.EXPLAIN)
 
 
+def _explains_reading(db: duckdb.DuckDBPyConnection, text: str) -> bool:
+    """Whether what an EXPLAIN is of only reads: EXPLAIN ANALYZE runs it, and COPY writes files.
+
+    What is explained stands behind EXPLAIN, EXPLAIN ANALYZE or EXPLAIN (options).
+    """
+    data = text.encode()
+    tokens = [at for at, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    begins = [1]
+    if data[tokens[1] :].upper().startswith((b"ANALYZE", b"ANALYSE")):
+        begins.append(2)
+    elif data[tokens[1] :].startswith(b"("):
+        begins += [k + 1 for k, at in enumerate(tokens) if data[at : at + 1] == b")"][:1]
+    return any(_selects(db, data[tokens[k] :].decode()) for k in begins if k < len(tokens))
+
+
+def _selects(db: duckdb.DuckDBPyConnection, text: str) -> bool:
+    try:
+        (statement,) = db.extract_statements(text)
+        return bool(statement.type == duckdb.StatementType.SELECT)
+    except (duckdb.Error, ValueError):
+        return False
+
+
 def _without_end(text: str) -> str:
     """The statement up to the semicolon that ends it, if one does, for use inside another."""
     data = text.encode()
@@ -158,17 +189,34 @@ def _without_end(text: str) -> str:
 
 
 def _sandbox(path: Path, directory: str, wait_seconds: float) -> duckdb.DuckDBPyConnection:
-    settings: dict[str, Setting] = {
-        **CONFIG,
+    settings = _settings(directory) | {
         "enable_external_access": "false",
+        "lock_configuration": "true",
+    }
+    return open_file(path, read_only=True, wait_seconds=wait_seconds, config=settings)
+
+
+def _lake_sandbox(root: Path, directory: str) -> duckdb.DuckDBPyConnection:
+    """Views on a lake, in a database of their own that is as closed, but for the lake's files."""
+    views = Path(directory) / "lake.duckdb"
+    files = make_views(root, views)
+    db = open_file(views, read_only=True, wait_seconds=0, config=_settings(directory))
+    allowed = ", ".join(literal(str(file)) for file in files)
+    db.execute(f"SET allowed_paths = [{allowed}]")
+    db.execute("SET enable_external_access = false")
+    db.execute("SET lock_configuration = true")
+    return db
+
+
+def _settings(directory: str) -> dict[str, Setting]:
+    return {
+        **CONFIG,
         "allow_community_extensions": "false",
         "memory_limit": MEMORY_LIMIT,
         "threads": str(min(MAX_THREADS, os.cpu_count() or 1)),
         "temp_directory": directory,
         "max_temp_directory_size": TEMPORARY_LIMIT,
-        "lock_configuration": "true",
     }
-    return open_file(path, read_only=True, wait_seconds=wait_seconds, config=settings)
 
 
 class _Runner:

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import duckdb
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from paged import paged
 from rich.console import Console
-from stored import lab_ledger, metrics_only, recorded, stepped_ledger, with_counter
+from stored import lab_ledger, recorded, stepped_ledger, with_counter
 
 from analysis import render, sqlfiles, store
 from analysis.errors import QueryError, StoreError
@@ -39,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.connect(file) as db:
         for run in ("base-1", "cand-80"):
             store.load_run(db, recorded(run))
-        store.load_run(db, with_counter(metrics_only("scraped"), {0: [2, 9, 9]}))
+        store.load_run(db, paged("scraped"))
         for recovery in ("recompute", "swap"):
             store.load_ledger(db, lab_ledger(recovery))
     return file
@@ -50,7 +52,9 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of a run and its counter, its replay from its own steps, and two what-ifs of it."""
     file = tmp_path_factory.mktemp("store") / "store.duckdb"
     with store.connect(file) as db:
-        store.load_run(db, with_counter(recorded(), {0: range(200)}))
+        run = with_counter(recorded(), {0: range(200)})
+        histograms = paged("base-1").samples.filter(pl.col("le").is_not_null())
+        store.load_run(db, replace(run, samples=pl.concat([run.samples, histograms])))
         for policy in ENGINE_POLICIES:
             store.load_ledger(db, stepped_ledger(*policy))
     return file
@@ -110,10 +114,17 @@ def test_a_statement_that_reads_runs(query: str, path: Path) -> None:
     assert fetched(path, query)
 
 
+READ_TEXT = "FROM read_text(''/etc/passwd'')"
 HOSTILE = {
     "COPY measured_runs TO '{out}'": "must only read",
     "COPY (SELECT 1) TO '{out}' (FORMAT parquet)": "must only read",
     "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'": "disabled by configuration",
+    "COPY measured_runs FROM '/etc/passwd'": "must only read",
+    "EXPLAIN COPY (SELECT 1) TO '{out}'": "disabled by configuration",
+    "EXPLAIN ANALYZE INSTALL httpfs": "disabled by configuration",
+    "EXPLAIN ANALYZE LOAD httpfs": "disabled through configuration",
+    "EXPLAIN ANALYZE SET threads = 1": "locked",
+    "EXPLAIN ANALYZE ATTACH '{out}' AS other": "syntax error",
     "EXPORT DATABASE '{out}'": "must only read",
     "IMPORT DATABASE '{out}'": "",
     "ATTACH '{out}' AS other": "must only read",
@@ -129,6 +140,10 @@ HOSTILE = {
     "DROP TABLE measured_runs": "must only read",
     "ALTER TABLE measured_runs DROP run_id": "must only read",
     "TRUNCATE measured_runs": "must only read",
+    "MERGE INTO store_info USING measured_runs ON true WHEN MATCHED THEN DELETE": "must only read",
+    "COMMENT ON TABLE measured_runs IS 'x'": "must only read",
+    "CREATE MACRO f() AS 1": "must only read",
+    "CREATE SECRET s (TYPE s3)": "must only read",
     "WITH a AS (DELETE FROM measured_runs RETURNING *) FROM a": "",
     "EXPLAIN ANALYZE DELETE FROM measured_runs": "read-only",
     "INSTALL httpfs": "must only read",
@@ -167,6 +182,20 @@ HOSTILE = {
     "FROM duckdb_secrets()": "disabled by configuration",
     "SELECT getenv('HOME')": "does not exist",
     "FROM query('COPY (SELECT 1) TO ''{out}''')": "SELECT",
+    "FROM query('FROM read_text(''/etc/passwd'')')": "disabled by configuration",
+    "FROM query_table('/etc/hosts.csv')": "disabled by configuration",
+    f"FROM json_execute_serialized_sql(json_serialize_sql('{READ_TEXT}'))": "disabled",
+    "SELECT (SELECT content FROM read_text('/etc/passwd'))": "disabled by configuration",
+    "SUMMARIZE '/etc/hosts.csv'": "disabled by configuration",
+    "DESCRIBE FROM read_csv('/etc/passwd')": "disabled by configuration",
+    "FROM read_csv_auto('/etc/passwd')": "disabled by configuration",
+    "FROM read_ndjson_objects('/etc/passwd')": "disabled by configuration",
+    "FROM parquet_metadata('/etc/passwd')": "disabled by configuration",
+    "FROM read_duckdb('/etc/passwd')": "disabled by configuration",
+    "FROM read_text('/dev/stdin')": "disabled by configuration",
+    "FROM which_secret('s3://bucket', 's3')": "disabled by configuration",
+    "FROM enable_logging('QueryLog', storage = 'file', storage_path = '{out}')": "locked",
+    "FROM enable_profiling(save_location = '{out}')": "locked",
     "FROM local_variable": "does not exist",
 }
 
@@ -459,9 +488,9 @@ def test_a_named_query_has_rows_on_recorded_data(name: str, path: Path) -> None:
 
 
 def test_a_named_query_is_found_by_its_name() -> None:
-    """An unknown name lists the known ones; every file is one."""
+    """Every file is one; an unknown name is told where the known ones are."""
     assert list(sqlfiles.names("queries")) == [q.name for q in named_queries()]
-    with pytest.raises(QueryError, match=r"no such name ../x; known: joined, "):
+    with pytest.raises(QueryError, match=r"no such name ../x; preempt sql --named list shows all"):
         named_query("../x")
 
 
@@ -628,7 +657,7 @@ def test_sql_keeps_parquet_off_a_terminal(path: Path, monkeypatch: pytest.Monkey
     ("arguments", "fault"),
     [
         (["DROP TABLE measured_runs"], "query: must only read"),
-        (["nope", "--named"], "query: no such name nope; known: "),
+        (["nope", "--named"], "query: no such name nope; preempt sql --named list shows all"),
         (["SELECT 1", "--timeout", "0"], "--timeout"),
         ([ENDLESS, "--timeout", "0.1"], "stopped after 0.1 s"),
     ],

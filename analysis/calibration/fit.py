@@ -91,7 +91,8 @@ def _robust(design: Floats, us: Floats) -> Floats:
         x_scale=np.maximum(start, 1.0),
     )
     rates: Floats = found.x / scale
-    return np.where(rates * _UNITS < 1, 0.0, rates)  # below the unit it is written in
+    rates[rates * _UNITS < 1] = 0.0  # below the unit it is written in
+    return rates
 
 
 def _intervals(design: Floats, us: Floats, robust: Floats) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,23 +20,29 @@ from replay.strict import printable
 
 if TYPE_CHECKING:
     from analysis.query import Result
-    from analysis.store import Loaded
+    from analysis.store import Loaded, Notice
 
 FORMATS = ("table", "csv", "json", "parquet")
 
 
 @click.command("load")
 @click.argument("paths", metavar="PATH...", type=options.PATH, nargs=-1, required=True)
+@click.option("--db", "database", type=options.PATH, help="Database file, made if missing.")
 @click.option(
-    "--db", "database", type=options.PATH, required=True, help="Database file, made if missing."
+    "--lake", type=options.PATH, help="Directory of Parquet partitions instead, made if missing."
 )
 @click.option("--refresh", is_flag=True, help="Replace runs that are loaded with other content.")
 @options.quiet
 @options.as_json
 def load_command(
-    paths: tuple[Path, ...], database: Path, refresh: bool, quiet: bool, as_json: bool
+    paths: tuple[Path, ...],
+    database: Path | None,
+    lake: Path | None,
+    refresh: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Load ledgers, measured runs and gate reports into a DuckDB file.
+    """Load ledgers, measured runs and gate reports into a DuckDB file or a lake.
 
     PATH is a ledger directory (receipt.json), a run directory (manifest.json), a gate report
     (.json), or a directory whose entries are ledgers or runs, or theirs are (the output of preempt
@@ -47,24 +53,25 @@ def load_command(
     one with any other content is refused, unless --refresh replaces it. A ledger
     that preempt verify would reject is refused. The database is disposable: the
     Parquet files are the source of truth, delete it and load again at any time. It is as private
-    as what was loaded; the file is made readable for its owner only.
+    as what was loaded; the file is made readable for its owner only. A lake (--lake) holds the
+    same rows as Hive-partitioned Parquet, which other engines read, too: docs/lake.md.
 
     \b
-    Example:
+    Examples:
       preempt load runs/base-1 ledgers/ --db store.duckdb
       preempt sql --named worst_requests --db store.duckdb
+      preempt load runs/base-1 ledgers/ --lake lake/
     """
     from analysis import store
 
+    target = _one_of(database, lake)
     loaded: list[Loaded] = []
     for path in paths:  # before a database is made for nothing
         store.sources(path)
-    with _private_files(), store.connect(database) as db:
+    with _private_files(), _loader(database, lake, refresh=refresh) as load:
         for path in paths:
             with progress_shown(quiet=quiet) as progress:
-                found = store.load_path(
-                    db, path, lambda part: _loading(progress, part), refresh=refresh
-                )
+                found = load(path, lambda part: _loading(progress, part))
             for item in found:  # at once, because a later path may be refused
                 place = printable(str(item.path), 200)
                 say(f"{place}: {item.kind} {printable(item.id)} {item.state}", quiet=quiet)
@@ -73,7 +80,7 @@ def load_command(
             loaded += found
     states = Counts(item.state for item in loaded)
     shown = [f"{states[s]} {s}" for s in store.STATES if states[s] or s != store.REFRESHED]
-    say(f"{database}: {', '.join(shown)}", quiet=quiet)
+    say(f"{target}: {', '.join(shown)}", quiet=quiet)
     if as_json:
         entries = [
             {
@@ -87,12 +94,14 @@ def load_command(
             for item in loaded
         ]
         summary = {state.replace(" ", "_"): states[state] for state in store.STATES}
-        options.print_json({"db": str(database), "loaded": entries, **summary})
+        name = "db" if lake is None else "lake"
+        options.print_json({name: str(target), "loaded": entries, **summary})
 
 
 @click.command("sql")
 @click.argument("query")
 @click.option("--db", "database", type=options.PATH, help="Database made by preempt load.")
+@click.option("--lake", type=options.PATH, help="Lake made by preempt load --lake, instead.")
 @click.option("--named", is_flag=True, help="QUERY is the name of a query; list shows them.")
 @click.option(
     "--format",
@@ -123,6 +132,7 @@ def load_command(
 def sql_command(
     query: str,
     database: Path | None,
+    lake: Path | None,
     named: bool,
     output_format: str,
     out: Path | None,
@@ -153,22 +163,55 @@ def sql_command(
     if named and query == "list":
         _list_named()
         return
-    if database is None:
-        raise click.UsageError("Missing option '--db'.", click.get_current_context())
-    if out is not None and out.exists() and database.exists() and out.samefile(database):
-        raise InputError(printable(str(out), 200), "", "is the database; choose another path")
+    target = _one_of(database, lake)
+    if out is not None:
+        _check_out(out, database, lake)
     if output_format == "parquet" and out is None and sys.stdout.isatty():
         raise InputError(
             "--format", "", "parquet is not for a terminal; give --out FILE or pipe it"
         )
     text = named_query(query).text if named else _query_text(query)
-    with open_query(database, text, timeout_seconds=timeout) as result:
+    with open_query(target, text, lake=lake is not None, timeout_seconds=timeout) as result:
         shown = _write(result, output_format, out, max_rows, force=force)
     if shown is not None:
         rows, more = shown
         counted = f"{rows} row{'s' * (rows != 1)}"
         hint = f"first {counted}; there are more: --rows shows more, --format csv all"
         say(hint if more else counted, quiet=quiet)
+
+
+def _one_of(database: Path | None, lake: Path | None) -> Path:
+    """The one of the two that was named."""
+    if database is not None and lake is not None:
+        raise click.UsageError("--db or --lake, not both.", click.get_current_context())
+    target = lake if database is None else database
+    if target is None:
+        raise click.UsageError("Missing option '--db' or '--lake'.", click.get_current_context())
+    return target
+
+
+@contextmanager
+def _loader(
+    database: Path | None, lake: Path | None, *, refresh: bool
+) -> Iterator[Callable[[Path, "Notice"], list["Loaded"]]]:
+    """What loads a path into the one of the two that was named."""
+    from analysis import store
+    from analysis.lake.loading import load_path
+
+    if lake is not None:
+        yield lambda path, notice: load_path(lake, path, notice, refresh=refresh)
+        return
+    with store.connect(database) as db:
+        yield lambda path, notice: store.load_path(db, path, notice, refresh=refresh)
+
+
+def _check_out(out: Path, database: Path | None, lake: Path | None) -> None:
+    """Refuse to write over what is asked, or into it."""
+    place = printable(str(out), 200)
+    if database is not None and out.exists() and database.exists() and out.samefile(database):
+        raise InputError(place, "", "is the database; choose another path")
+    if lake is not None and out.resolve().is_relative_to(lake.resolve()):
+        raise InputError(place, "", "is in the lake; choose another path")
 
 
 def _query_text(query: str) -> str:
