@@ -70,7 +70,7 @@ def predicted_us(timing: Timing, durations: Durations) -> Floats:
 def _robust(design: Floats, us: Floats) -> Floats:
     """Rates in microseconds, by Huber's loss."""
     scale = np.maximum(np.abs(design).max(axis=0), 1.0)  # columns alike, for the solver
-    scaled = design / scale
+    scaled: Floats = design / scale
     start, _ = nnls(scaled, us)
     spread = _MAD_TO_SPREAD * float(np.median(np.abs(us - np.median(us))))
 
