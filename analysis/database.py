@@ -18,7 +18,7 @@ from replay.output import new_file
 from replay.strict import named_version, printable
 from replay.version import __version__
 
-SCHEMA = "preemption-store/5"
+SCHEMA = "preemption-store/6"
 REBUILD = "rebuild it with preempt load"
 Setting = str | bool | int | float | list[str]
 # No extension is fetched, no variable of this program is mistaken for a table.
