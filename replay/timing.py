@@ -6,17 +6,26 @@ because it changes no event, and travels with the configuration into every ledge
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from replay.errors import InputError, describe
-from replay.strict import MAX_SAFE_INTEGER, choice, identifier, integer, only_keys, table
+from replay.strict import (
+    MAX_ID_CODE_POINTS,
+    MAX_SAFE_INTEGER,
+    choice,
+    identifier,
+    integer,
+    only_keys,
+    table,
+)
 
 SOURCES = ("steps", "requests")
 QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}  # of the residuals
-_MOST_CONDITIONS = 64
+_MOST_CONDITIONS, _LONGEST_TEXT = 64, 4096
 _CONDITION = re.compile(r"[a-z0-9_]{1,64}(\.[a-z0-9_]{1,64}){0,3}")
 Condition = str | int | float | bool
 
@@ -95,12 +104,7 @@ def parse_calibration(raw: Mapping[str, Any], place: str) -> Calibration:
         source=choice(raw["source"], place, "calibration.source", SOURCES),
         **{key: integer(raw[key], place, f"calibration.{key}") for key in _COUNTS},
         interval_95=_intervals(nested["interval_95"], place),
-        residual_us={
-            identifier(key, place, "calibration.residual_us"): integer(
-                value, place, "calibration.residual_us", -MAX_SAFE_INTEGER
-            )
-            for key, value in nested["residual_us"].items()
-        },
+        residual_us=_residuals(nested["residual_us"], place),
         conditions=_conditions(nested["conditions"], place),
     )
 
@@ -137,6 +141,24 @@ def _intervals(raw: Mapping[str, Any], place: str) -> dict[str, tuple[int, int]]
     return found
 
 
+def _residuals(raw: Mapping[str, Any], place: str) -> dict[str, int]:
+    only_keys(raw, QUANTILES, f"{place}: calibration.residual_us", quote=True)
+    return {
+        key: integer(value, place, f"calibration.residual_us.{key}", -MAX_SAFE_INTEGER)
+        for key, value in raw.items()
+    }
+
+
+def _text(value: str, place: str, name: str) -> str:
+    """Text of a manifest: longer than a name may be (a model's path), and maybe empty."""
+    if len(value) > _LONGEST_TEXT:
+        rule = f"must have at most {_LONGEST_TEXT} code points"
+        raise InputError(place, name, rule, describe(value))
+    for start in range(0, len(value), MAX_ID_CODE_POINTS):
+        identifier(value[start : start + MAX_ID_CODE_POINTS], place, name)
+    return value
+
+
 def _conditions(raw: Mapping[str, Any], place: str) -> dict[str, Condition]:
     if len(raw) > _MOST_CONDITIONS:
         rule = f"must hold at most {_MOST_CONDITIONS} keys"
@@ -146,10 +168,14 @@ def _conditions(raw: Mapping[str, Any], place: str) -> dict[str, Condition]:
         if not _CONDITION.fullmatch(key):
             rule = "must have keys of the manifest's fields (engine.version)"
             raise InputError(place, "calibration.conditions", rule, describe(key))
+        name = f"calibration.conditions.{key}"
         if isinstance(value, str):
-            found[key] = identifier(value, place, "calibration.conditions")
-        elif type(value) in (bool, float):
+            found[key] = _text(value, place, name)
+        elif type(value) is int:
+            found[key] = integer(value, place, name, -MAX_SAFE_INTEGER)
+        elif type(value) is bool or (type(value) is float and math.isfinite(value)):
             found[key] = value
         else:
-            found[key] = integer(value, place, "calibration.conditions", -MAX_SAFE_INTEGER)
+            rule = "must be a string, a finite number, true or false"
+            raise InputError(place, name, rule, describe(value))
     return found

@@ -72,6 +72,38 @@ def test_a_process_that_stood_still_is_no_step() -> None:
     assert TRUE.step_ns == pytest.approx(fit.timing.step_ns, rel=2e-3)
 
 
+def test_an_hour_of_standstill_changes_no_rate_of_a_recorded_run(run: Run) -> None:
+    """One duration of an hour is left out, and every rate and interval is as without it."""
+    plain = step_durations(run, 0)
+    us = plain.us.copy()
+    us[9_000] += 3_600e6
+    before, after = fit_steps(plain), fit_steps(replace(plain, us=us))
+    assert (0, 1) == (before.stalled, after.stalled)
+    for rate in RATES:
+        expected = getattr(before.timing, rate)
+        assert expected == pytest.approx(getattr(after.timing, rate), rel=5e-3)
+        low, high = after.interval_95[rate]
+        assert low <= expected <= high
+
+
+def test_where_all_steps_are_alike_their_duration_is_a_step_s() -> None:
+    """Nothing tells what a token costs; rate and interval say the same of it."""
+    sizes = np.tile([0.0, 4.0, 100.0], (500, 1))
+    fit = fit_steps(Durations(np.full(500, 5_000.0), sizes, 0))
+    assert Timing(5_000_000) == fit.timing
+    assert {(5_000_000, 5_000_000), (0, 0)} == set(fit.interval_95.values())
+
+
+def test_a_resample_without_a_prefill_says_nothing_absurd_of_one() -> None:
+    """With all prefills in one of fifty blocks the interval reaches from 0 to what they took."""
+    sizes = np.tile([0.0, 1.0, 100.0], (200, 1))
+    sizes[:2] = [500.0, 0.0, 500.0]
+    us = np.where(sizes[:, 0] > 0, 20_000.0, 5_000.0) + np.arange(200) % 7
+    low, high = fit_steps(Durations(us, sizes, 0)).interval_95["prefill_token_ps"]
+    assert 0 == low
+    assert 20_000_000 < high < 60_000_000
+
+
 def test_an_interval_holds_the_truth_nineteen_times_in_twenty() -> None:
     """Of forty fits with noise, each rate's interval holds it in at least 34; none is wide."""
     held = dict.fromkeys(RATES, 0)
@@ -179,6 +211,26 @@ def test_a_run_without_steps_and_without_the_histogram_is_refused(run: Run) -> N
         request_durations(replace(blind, samples=blind.samples.clear()), 0)
     with pytest.raises(InputError, match="prefill_time_us and tpot_us"):
         request_durations(replace(blind, requests=run.requests.with_columns(tpot_us=None)), 0)
+
+
+def test_requests_that_lack_what_the_fit_needs_are_left_out_and_counted(run: Run) -> None:
+    """A prompt nobody counted and a duration of 0 are no measurement."""
+    whole = without_steps(run, 9_000)
+    odd = pl.int_range(pl.len()) % 3
+    requests = whole.requests.with_columns(
+        prompt_tokens=pl.when(odd == 0).then(None).otherwise("prompt_tokens"),
+        tpot_us=pl.when(odd == 1).then(0).otherwise("tpot_us"),
+    )
+    found = request_durations(replace(whole, requests=requests), 0)
+    assert (160, 160) == (len(found), found.left_out)
+    assert np.isfinite(found.sizes).all()
+
+
+def test_steps_without_their_sizes_are_refused_by_name(run: Run) -> None:
+    """What a recorder of old did not write is named."""
+    steps = run.steps.with_columns(kv_tokens=pl.lit(None, pl.Int64))
+    with pytest.raises(InputError, match=r"sizes \(.*kv_tokens\), got 15552 steps, none with all"):
+        step_durations(replace(run, steps=steps), 0)
 
 
 def test_a_counter_that_began_anew_counts_its_rises(run: Run) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from analysis import store
 from analysis.calibration.calibrate import Calibrated, calibrate
 from analysis.errors import NotComparable
-from analysis.fidelity.compare import Fidelity, compare
+from analysis.fidelity.compare import Fidelity, compare, of_run
 from analysis.fidelity.divergence import first_divergence
 from analysis.fidelity.drift import drift
 from analysis.fidelity.study import METRICS, study
@@ -169,6 +170,59 @@ def test_a_forecast_is_told_in_two_parts(
     )
 
 
+def test_a_forecast_made_before_there_was_a_run_is_compared_with_it(
+    db: duckdb.DuckDBPyConnection, run: Run, fit: Calibrated
+) -> None:
+    """A workload that names no run is the run's if it is the same; another one is refused."""
+    config = timed(run, fit, run_id="other")
+    workload = replace(run_workload(run), provenance=None)
+    store.load_run(db, run)
+    for requests, refused in ((workload.requests, False), (workload.requests[1:], True)):
+        ledger = of_run(replay(replace(workload, requests=requests), config), run)
+        store.load_ledger(db, ledger)
+        if refused:
+            with pytest.raises(NotComparable, match="not comparable"):
+                compare(db, ledger, run, replay)
+            continue
+        found = compare(db, ledger, run, replay)
+        assert "timed, calibrated on another run" == found.level
+        assert 240 == found.scores[0].requests
+        assert len(found.scores) == len(found.remainder)
+
+
+def test_a_forecast_that_ends_early_keeps_what_remains(
+    db: duckdb.DuckDBPyConnection, run: Run, fit: Calibrated
+) -> None:
+    """Requests that max_ticks cut off have no modelled e2e; that they did not end is said."""
+    config = timed(run, fit, run_id="other")
+    config = replace(config, limits=replace(config.limits, max_ticks=15_000))
+    kept = partial(replay, keep_censored=True)
+    ledger = kept(run_workload(run), config)
+    store.load_run(db, run)
+    store.load_ledger(db, ledger)
+    found = compare(db, ledger, run, kept)
+    cut = ledger.receipt["totals"]["censored"]
+    ends = {score.metric: score.requests for score in found.remainder}
+    assert 0 < cut == 240 - ends["e2e_us_p50"]
+    assert f"{cut} requests generated another number" in found.record["not_exact"][-1]
+    strict = compare(db, ledger, run, replay)
+    assert [] == strict.remainder
+    assert "unfinished at tick 15000" in strict.record["not_remaining"]
+    assert found.scores == strict.scores
+
+
+def test_a_drift_too_large_to_replay_leaves_the_scores(
+    db: duckdb.DuckDBPyConnection, run: Run, fit: Calibrated
+) -> None:
+    """Steps a million times as long end after the last time there is; why is in the record."""
+    slow = replace(run, steps=run.steps.with_columns(time_us=pl.col("time_us") * 10**6))
+    found = compared(db, slow, replay(run_workload(run), timed(run, fit, run_id="other")))
+    assert 10**6 == pytest.approx(found.record["drift"], rel=1e-3)
+    assert [] == found.remainder
+    assert "arrival_us must be at most" in found.record["not_remaining"]
+    assert found.scores
+
+
 def test_durations_of_another_engine_are_refused(
     db: duckdb.DuckDBPyConnection, run: Run, fit: Calibrated
 ) -> None:
@@ -228,6 +282,9 @@ def test_the_command_says_level_scores_and_drift(tmp_path: Path, fit: Calibrated
     assert shown.stdout.splitlines()[2].split()[:2] == ["preemptions", "240"]
     assert "level: timed, calibrated on this run; arrivals: the clock" in shown.stderr
     assert "drift: this run's steps took 1.000 times" in shown.stderr
+    arguments = ["fidelity", ledger, str(RUN), "--requests"]
+    rows = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}).stdout
+    assert ("modelled_queue_us" in rows, "queue_ticks" in rows) == (True, False)
     found = json.loads(CliRunner().invoke(cli, ["fidelity", ledger, str(RUN), "--json"]).stdout)
     assert {"level", "scores", "distances", "buckets", "drift", "timing"} <= found.keys()
 

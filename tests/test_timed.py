@@ -1,5 +1,6 @@
 """Timed replays: steps take as long as `[timing]` says, and decide as constant ticks do."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,19 @@ def test_a_timed_ledger_reads_back_and_verifies(tmp_path: Path) -> None:
     assert any(v.seq == len(ledger.events) - 1 for v in verify_ledger(ledger))
 
 
+def test_conditions_hold_whatever_text_a_manifest_may() -> None:
+    """A model's path is longer than a name; control characters are refused wherever they stand."""
+    path = "/models/" + "m" * 300
+    conditions = {"model.name": path, "device.name": ""}
+    config = timed({"calibration": CALIBRATION | {"conditions": conditions}})
+    assert config == parse_config(tomllib.loads(config.toml()), "again")
+    assert config.calibration is not None
+    assert conditions == config.calibration.conditions
+    for bad in (path + "\x1b[31m", "m" * 4097):
+        with pytest.raises(InputError, match=r"conditions\.model\.name must"):
+            timed({"calibration": CALIBRATION | {"conditions": {"model.name": bad}}})
+
+
 def test_a_calibration_is_in_no_hash_of_the_inputs() -> None:
     """Where durations come from changes no event, so the same inputs stay the same."""
     with_it, without = timed({"calibration": CALIBRATION}), timed()
@@ -162,7 +176,13 @@ def test_a_calibration_is_in_no_hash_of_the_inputs() -> None:
         ({"calibration": CALIBRATION | {"steps": 1.5}}, "calibration.steps"),
         ({"calibration": CALIBRATION | {"conditions": {"x": []}}}, "calibration.conditions"),
         ({"calibration": CALIBRATION | {"interval_95": {"step_ns": [1]}}}, "interval_95.step_ns"),
-        ({"calibration": CALIBRATION | {"residual_us": {"p50": "x"}}}, "residual_us"),
+        (
+            {"calibration": CALIBRATION | {"residual_us": {"p50": "x"}}},
+            "residual_us.p50 must be an",
+        ),
+        ({"calibration": CALIBRATION | {"residual_us": {'p"5 0': 1}}}, "residual_us: unknown key"),
+        ({"calibration": CALIBRATION | {"conditions": {"a.b": float("nan")}}}, "a.b must be a str"),
+        ({"calibration": CALIBRATION | {"conditions": {"a.b": float("-inf")}}}, "got -Infinity"),
     ],
 )
 def test_a_bad_timing_is_refused_by_its_key(tables: dict[str, Any], said: str) -> None:

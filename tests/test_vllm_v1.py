@@ -54,7 +54,7 @@ def simulated(workload: Workload, chosen: Config, *, interpreted: bool, rows: in
 def test_the_preemption_by_hand_happens_as_the_document_says() -> None:
     """docs/vllm-v1.md's worked example: every event with its step, request and free blocks."""
     text = (ROOT / "docs" / "vllm-v1.md").read_text(encoding="utf-8")
-    lines = text[text.index("## A preemption by hand") :].splitlines()
+    lines = text[text.index("## A preemption by hand") :].split("\n## ")[0].splitlines()
     cells = [[c.strip() for c in line.split("|")[1:5]] for line in lines if line.startswith("| ")]
     documented = [(int(step), kind, who, int(free)) for step, kind, who, free in cells[1:]]
     ledger = replay(Workload((Request("A", 0, 8, 5), Request("B", 0, 7, 4))), config())

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from analysis.calibration.durations import step_durations
 from analysis.calibration.fit import Fit, fit_steps
 from analysis.calibration.per_request import request_durations
@@ -38,7 +40,7 @@ def calibrate(run: Run, engine: int) -> Calibrated:
     fit = fit_steps(measured)
     prefill, decodes, kv = fit.greatest
     if source == "requests":
-        decodes, kv = _scraped(run, "num_requests_running"), _kv_tokens(run)
+        decodes, kv = _scraped(run, engine, "num_requests_running"), _kv_tokens(run)
     calibration = Calibration(
         run_id=run.run_id,
         source=source,
@@ -61,9 +63,10 @@ def _known(run: Run, name: str) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-def _scraped(run: Run, name: str) -> int:
+def _scraped(run: Run, engine: int, name: str) -> int:
     """Greatest sample of a gauge, 0 where nobody scraped it: then every step extrapolates."""
-    values = run.samples.filter(run.samples["name"] == name)["value"].drop_nulls()
+    its = (pl.col("name") == name) & (pl.col("engine").fill_null(engine) == engine)
+    values = run.samples.filter(its)["value"].drop_nulls()
     return int(values.max() or 0)  # type: ignore[arg-type]
 
 

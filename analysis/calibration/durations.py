@@ -16,6 +16,7 @@ from replay.errors import InputError
 
 Floats = NDArray[np.float64]
 SIZES = ("prefill_tokens", "decode_requests", "kv_tokens")
+_NEEDED = ("scheduled_tokens", "waiting", *SIZES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +38,10 @@ def step_durations(run: Run, engine: int) -> Durations:
     """Durations of one engine's steps, in order; raises `InputError` where none can be told."""
     place = str(run.path)
     steps = run.steps.filter(pl.col("engine") == engine).sort("step")
-    known = steps.drop_nulls(["scheduled_tokens", "waiting", *SIZES])
+    known = steps.drop_nulls(_NEEDED)
     if known.is_empty():
-        raise InputError(place, "steps", "must hold steps and their sizes", f"{steps.height} steps")
+        rule = f"must hold steps of engine {engine} with their sizes ({', '.join(_NEEDED)})"
+        raise InputError(place, "steps", rule, f"{steps.height} steps, none with all of them")
     after = {name: pl.col(name).shift(-1) for name in ("step", "decode_requests", "kv_tokens")}
     went_on = (
         (after["decode_requests"] > 0)

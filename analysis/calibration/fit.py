@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import nnls
 
 from analysis.calibration.durations import SIZES, Durations, Floats
 from replay.timing import QUANTILES, RATES, Timing
@@ -20,6 +20,8 @@ _MAD_TO_SPREAD = 1.4826
 _STALL = 100  # a step this many times as long as fitted is none: the process stood still
 _BLOCKS, _RESAMPLES, _SEED = 50, 1_000, 20_260_101
 _DIGITS = 4
+_ROUNDS, _STILL = 500, 1e-7  # of reweighting; some 20 are enough for a recorded run
+_PREFERENCE = 1e-10 * np.arange(4)  # too little to change a digit of what sizes do tell
 # Integer units of `Timing` per microsecond.
 _UNITS = np.array([1e3, 1e6, 1e6, 1e6])
 
@@ -44,7 +46,7 @@ class Fit:
 def fit_steps(durations: Durations) -> Fit:
     """Fit the four rates; needs at least two steps."""
     design = np.column_stack([np.ones(len(durations)), durations.sizes])
-    robust = _robust(design, durations.us)
+    robust, weights = _robust(design, durations.us)
     kept = durations.us <= _STALL * np.maximum(design @ robust, 1.0)
     design, us = design[kept], durations.us[kept]
     slowdown = float(us.sum() / (design @ robust).sum())
@@ -55,7 +57,7 @@ def fit_steps(durations: Durations) -> Fit:
         stalled=int((~kept).sum()),
         slowdown=slowdown,
         greatest=tuple(int(n) for n in durations.sizes[kept].max(axis=0)),  # type: ignore[arg-type]
-        interval_95=_intervals(design, us, robust),
+        interval_95=_intervals(design, us, weights[kept]),
         residual_us=_quantiles(us - design @ rates),
     )
 
@@ -67,42 +69,41 @@ def predicted_us(timing: Timing, durations: Durations) -> Floats:
     return predicted
 
 
-def _robust(design: Floats, us: Floats) -> Floats:
-    """Rates in microseconds, by Huber's loss."""
-    scale = np.maximum(np.abs(design).max(axis=0), 1.0)  # columns alike, for the solver
-    scaled: Floats = design / scale
-    start, _ = nnls(scaled, us)
-    spread = _MAD_TO_SPREAD * float(np.median(np.abs(us - np.median(us))))
+def _robust(design: Floats, us: Floats) -> tuple[Floats, Floats]:
+    """Rates in microseconds by Huber's loss, and the weight that each step has in it.
 
-    def residuals(rates: Floats) -> Floats:
-        left: Floats = scaled @ rates - us
-        return left
-
-    def slopes(_rates: Floats) -> Floats:
-        return scaled
-
-    found = least_squares(
-        residuals,
-        np.maximum(start, 1e-9),
-        jac=slopes,
-        bounds=(0, np.inf),
-        loss="huber",
-        f_scale=_HUBER * max(spread, 1.0),
-        x_scale=np.maximum(start, 1.0),
-    )
-    rates: Floats = found.x / scale
-    rates[rates * _UNITS < 1] = 0.0  # below the unit it is written in
-    return rates
+    Reweighted from the median on: started at a mean, one process that stood still for an hour
+    would decide which rates are 0.
+    """
+    middle = float(np.median(us))
+    cut = _HUBER * max(_MAD_TO_SPREAD * float(np.median(np.abs(us - middle))), 1.0)
+    rates = np.array([middle, 0.0, 0.0, 0.0])
+    for _ in range(_ROUNDS):
+        weights = np.minimum(1.0, cut / np.maximum(np.abs(us - design @ rates), 1e-9))
+        before, rates = rates, _solved((design.T * weights) @ design, (design.T * weights) @ us)
+        size = np.abs(design).max(axis=0)
+        if (np.abs(rates - before) * size).max() <= _STILL * (rates * size).max():
+            break
+    return np.where(rates * _UNITS < 1, 0.0, rates), weights  # below the unit it is written in
 
 
-def _intervals(design: Floats, us: Floats, robust: Floats) -> dict[str, tuple[int, int]]:
+def _solved(squares: Floats, products: Floats) -> Floats:
+    """Non-negative least squares from sums of squares and products.
+
+    What steps of a run's sizes cannot tell apart is a step's, then a prefill token's, and so on.
+    """
+    scale = np.sqrt(np.maximum(squares.diagonal(), 1.0))  # columns alike, for the solver
+    lower = np.linalg.cholesky(squares / np.outer(scale, scale) + np.diag(_PREFERENCE))
+    rates, _ = nnls(lower.T, np.linalg.solve(lower, products / scale))
+    found: Floats = rates / scale
+    return found
+
+
+def _intervals(design: Floats, us: Floats, weights: Floats) -> dict[str, tuple[int, int]]:
     """95 % intervals from resampled blocks of consecutive steps, whose noise is alike.
 
     Within a resample the weights of the robust loss stay those of the fit.
     """
-    residual = np.abs(us - design @ robust)
-    cut = _HUBER * max(_MAD_TO_SPREAD * float(np.median(residual)), 1.0)
-    weights = np.minimum(1.0, cut / np.maximum(residual, 1e-9))
     blocks = np.array_split(np.arange(len(us)), min(_BLOCKS, len(us)))
     squares = np.array([(design[b].T * weights[b]) @ design[b] for b in blocks])
     products = np.array([(design[b].T * weights[b]) @ us[b] for b in blocks])
@@ -112,7 +113,7 @@ def _intervals(design: Floats, us: Floats, robust: Floats) -> dict[str, tuple[in
     found = []
     for _ in range(_RESAMPLES):
         drawn = random.integers(len(blocks), size=len(blocks))
-        rates, _ = nnls(squares[drawn].sum(axis=0), products[drawn].sum(axis=0))
+        rates = _solved(squares[drawn].sum(axis=0), products[drawn].sum(axis=0))
         explained = float(totals[drawn].sum(axis=0) @ rates)
         if explained > 0:
             found.append(rates * float(times[drawn].sum()) / explained)

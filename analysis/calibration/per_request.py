@@ -19,16 +19,21 @@ def request_durations(run: Run, engine: int) -> Durations:
     rows = run.requests.filter(
         (pl.col("status") == "ok") & (pl.col("engine").fill_null(engine) == engine)
     )
-    used = rows.drop_nulls(["prefill_time_us", "tpot_us", "generated_tokens"]).filter(
-        pl.col("num_preemptions").fill_null(0) == 0
+    used = rows.drop_nulls(["prompt_tokens", "generated_tokens"]).filter(
+        pl.col("num_preemptions").fill_null(0) == 0,
+        pl.col("prefill_time_us") > 0,
+        pl.col("tpot_us") > 0,
     )
     place = str(run.path)
     if used.is_empty():
-        rule = "must hold steps, or requests with prefill_time_us and tpot_us"
-        raise InputError(place, "requests", rule, f"{rows.height} ended well, none has both")
+        rule = (
+            "must hold steps, or requests never preempted with prompt_tokens, prefill_time_us and"
+            " tpot_us"
+        )
+        raise InputError(place, "requests", rule, f"{rows.height} ended well, none such")
     decodes = _decodes_a_step(run, rows, engine)
     budget = value_at(run.manifest, "scheduler.max_num_batched_tokens") or 2**53
-    prompt = used["prompt_tokens"] - used["cached_tokens"].fill_null(0)
+    prompt = (used["prompt_tokens"] - used["cached_tokens"].fill_null(0)).clip(0)
     chunks = (prompt / budget).ceil().clip(1)
     zero = np.zeros(used.height)
     prefill = np.column_stack([(prompt / chunks).to_numpy(), zero, zero])

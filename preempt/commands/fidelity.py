@@ -1,6 +1,7 @@
 """`preempt fidelity`: a ledger beside the run it claims to describe, and how far they are apart."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,7 +94,7 @@ def fidelity_command(
     """
     from analysis.counter import counter_line
     from analysis.errors import NotComparable
-    from analysis.fidelity.compare import compare
+    from analysis.fidelity.compare import compare, of_run
     from analysis.store import connect, load_ledger, load_run
     from collectors.run import read_run
     from replay.ledger import read_ledger
@@ -101,13 +102,14 @@ def fidelity_command(
 
     with progress_shown(quiet=quiet) as progress, connect(None) as db:
         progress.phase(f"reading {ledger} and {run}")
-        modelled, measured = read_ledger(ledger), read_run(run)
+        measured = read_run(run)
+        modelled = of_run(read_ledger(ledger), measured)
         load_run(db, measured)
         load_ledger(db, modelled, str(ledger), progress.events(f"verifying {ledger}"))
         progress.phase("comparing")
         found: Fidelity | NotComparable
         try:
-            found = compare(db, modelled, measured, replay)
+            found = compare(db, modelled, measured, partial(replay, keep_censored=True))
         except NotComparable as exc:
             found = exc
     if isinstance(found, NotComparable):
@@ -121,7 +123,7 @@ def fidelity_command(
         if found.remainder:
             _print_scores("what remains once the drift is scaled out", found.remainder)
         if requests:
-            _print_table(found.rows)
+            _print_table(found.rows, timed=found.record["timing"] is not None)
     for line in _summary(found):
         say(line, quiet=quiet)
     if (counter := found.record["counter"]) is not None:
@@ -163,8 +165,11 @@ def _drift(facts: Mapping[str, Any]) -> list[str]:
     if facts["timing"] is None:
         return []
     if facts["drift"] is None:
-        return ["drift of the step cost: unknown, the run has no step records"]
-    return [f"drift: this run's steps took {facts['drift']:.3f} times what the durations say"]
+        return ["drift of the step cost: unknown, the run tells no step's size and end"]
+    lines = [f"drift: this run's steps took {facts['drift']:.3f} times what the durations say"]
+    if (why := facts.get("not_remaining")) is not None:
+        lines.append(f"drift not scaled out: {why}")
+    return lines
 
 
 def _divergence(facts: Mapping[str, Any]) -> list[str]:
@@ -213,12 +218,14 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}"
 
 
-def _print_table(rows: Sequence[Row]) -> None:
+def _print_table(rows: Sequence[Row], *, timed: bool) -> None:
     from analysis.query import Column
     from analysis.render import print_rows
 
     console = options.console()
-    shown = _WIDE if console.width >= _WIDE_COLUMNS else _NARROW
+    shown: tuple[str, ...] = _WIDE if console.width >= _WIDE_COLUMNS else _NARROW
+    if timed:  # a time beside a time
+        shown = tuple(name.replace("queue_ticks", "queue_us") for name in shown)
     columns = [
         Column(name, "BIGINT" if name.endswith(("preemptions", "_ticks", "_us")) else "VARCHAR")
         for name in shown

@@ -171,15 +171,17 @@ class Simulation:
                 f"{s.now[BARREN]} preemptions since the last token lead back to the same state:"
                 f" requests evict each other in turn (policy.victim {self._victim})"
             )
-        if self.outcome is Outcome.OUT_OF_TICKS and s.now[ACTIVE] + s.now[OUTGOING] == 0:
-            return (
+        reasons = []
+        waits = s.now[ARRIVED] > s.now[FINISHED]
+        if self.outcome is Outcome.OUT_OF_TICKS and waits and not s.now[ACTIVE] + s.now[OUTGOING]:
+            reasons.append(
                 "nothing runs and the next request asks for more tokens than"
                 f" engine.max_num_batched_tokens ({s.config[BUDGET]}) with"
                 " engine.enable_chunked_prefill off"
             )
         if self._coming():
-            return f"{self._coming()} of them had not arrived by then"
-        return None
+            reasons.append(f"{self._coming()} of them had not arrived by then")
+        return "; ".join(reasons) or None
 
     def _coming(self) -> int:
         """How many requests have not arrived, as only a timed replay can end."""

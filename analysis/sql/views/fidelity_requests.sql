@@ -49,10 +49,14 @@ SELECT
         )
     END AS measured_tpot_us,
     j.modelled_e2e_us,
-    coalesce(
-        j.measured_queue_time_us + j.measured_prefill_time_us + j.measured_decode_time_us,
-        j.measured_e2e_us
-    ) AS measured_e2e_us,
+    -- An end after another number of tokens (aborted, cut off) is another thing's.
+    CASE
+        WHEN j.measured_generated_tokens <> j.modelled_generated_tokens THEN NULL
+        ELSE coalesce(
+            j.measured_queue_time_us + j.measured_prefill_time_us + j.measured_decode_time_us,
+            j.measured_e2e_us
+        )
+    END AS measured_e2e_us,
     j.modelled_queue_us,
     j.measured_queue_time_us,
     CASE
