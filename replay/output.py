@@ -9,6 +9,7 @@ import errno
 import fcntl
 import glob
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -37,11 +38,11 @@ def new_file(path: Path, *, force: bool, mode: int = 0o666) -> Iterator[Path]:
     if path.exists() and not force:
         raise OutputExists(f"{path}: exists; choose another path or pass --force")
     with _parents(path):
-        with _written(path):
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)
-        temporary = Path(name)
+        # Named before it is made, so that a signal in between leaves nothing behind.
+        temporary = path.parent / f".{path.name}.{secrets.token_urlsafe(6)}"
         try:
+            with _written(path):
+                os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             yield temporary
             _sync(temporary)
             temporary.chmod(mode & ~_umask())

@@ -2,9 +2,9 @@
 -- (0.5, 0.9, 0.95, 0.99), unordered: the interval that a histogram allows for a quantile of what it
 -- counted between its first sample and its last. The value lies above measured_lower and at most at
 -- measured_upper, in the metric's unit, and no point inside is likelier than another. 0 is the
--- lower end of the first bucket; Infinity is the upper end of the last. Both ranks that a quantile
--- is interpolated between are in it, so that any usual definition is. Null without an observation,
--- and where engines of a run have different buckets.
+-- lower end of the first bucket; Infinity is the upper end of the last. Both ranks that quantile_cont
+-- interpolates between are in it. Null without an observation, and where engines of a run have
+-- different buckets.
 CREATE VIEW histogram_intervals AS
 WITH totals AS MATERIALIZED (
     SELECT * FROM histogram_totals
