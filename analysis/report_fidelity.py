@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from analysis.fidelity.metrics import place
 from analysis.markdown import escape, milliseconds, table
 from analysis.report_data import ReportData, Row
 from analysis.report_modelled import name
@@ -39,7 +40,7 @@ def section(data: ReportData) -> Iterator[str]:
         yield ""
         yield from table(
             ("of run", "metric", "requests", "modelled", "measured", "error"),
-            [_line(row) for row in sorted(scores, key=_place)],
+            [_line(row) for row in sorted(scores, key=lambda row: place(row["metric"]))],
         )
         yield ""
     if unknown:
@@ -48,12 +49,6 @@ def section(data: ReportData) -> Iterator[str]:
             f" to compare with): {'; '.join(unknown)}."
         )
         yield ""
-
-
-def _place(row: Row) -> tuple[int, str]:
-    order = [*_COUNTS, *_TIMES]
-    metric = row["metric"].removesuffix("_p50").removesuffix("_p95")
-    return order.index(metric), row["metric"]
 
 
 def _line(row: Row) -> tuple[object, ...]:

@@ -44,13 +44,13 @@ def new_file(path: Path, *, force: bool, mode: int = 0o666) -> Iterator[Path]:
             with _written(path):
                 os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             temporary.chmod(mode & ~_umask())
             with _written(path):
                 _move_file(temporary, path, force=force)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def check_new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[
         try:
             yield temporary
             for entry in sorted(temporary.rglob("*")):
-                _sync(entry)
+                sync(entry)
             temporary.chmod(0o777 & ~_umask())
             _check_directory(path, force=force, owned=owned)
             with _written(path):
@@ -87,7 +87,7 @@ def new_directory(path: Path, *, force: bool, owned: Iterable[str]) -> Iterator[
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             os.close(lock)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 @contextmanager
@@ -216,7 +216,8 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
             return True
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have the disk hold a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from analysis.calibration.durations import SIZES, Durations, Floats
+from analysis.calibration.durations import Durations, Floats
 from replay.timing import QUANTILES, RATES, Timing
 
 _HUBER = 1.345  # times the spread: 95 % as efficient as plain least squares where noise is normal
@@ -133,6 +133,3 @@ def _timing(rates: Floats) -> Timing:
 def _integers(rates: Floats) -> list[int]:
     """Whole units, to four digits: more would differ from machine to machine."""
     return [round(float(f"{value:.{_DIGITS - 1}e}")) for value in rates * _UNITS]
-
-
-__all__ = ["SIZES", "Fit", "fit_steps", "predicted_us"]

@@ -11,7 +11,8 @@ import duckdb
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-TIMES = ("ttft_us", "tpot_us", "e2e_us", "queue_us", "requeue_us")
+from analysis.fidelity.metrics import TIMES
+
 _MEASURED = {"queue_us": "measured_queue_time_us", "requeue_us": "measured_requeue_time_us"}
 _BUCKETS = {
     "prompt": "least(greatest(2 ** floor(log2(modelled_prompt_tokens)), 1), 131072)::BIGINT",

@@ -34,6 +34,7 @@ from analysis.lake.layout import (
 from analysis.sqlfiles import literal
 from analysis.store import Loaded, Notice
 from replay.errors import InputError
+from replay.output import sync
 from replay.strict import parse_json, printable, read_text
 
 MEMORY_LIMIT = "1GB"  # beside what is being loaded; the rest is spilled into the lake
@@ -160,19 +161,11 @@ def _publish(root: Path, files: Files) -> None:
                 old.parent.parent.rmdir()
     for place, written in files.items():
         refuse_links(root, place)
-        _sync(written)
+        sync(written)
         made = [above for above in place.parents if not above.exists()]
         for above in reversed(made):
             above.mkdir(mode=0o700)
         written.chmod(0o600)
         written.replace(place)
         for above in (place.parent, *(a.parent for a in made)):
-            _sync(above)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(above)

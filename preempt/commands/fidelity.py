@@ -40,16 +40,6 @@ _NARROW = (
 )
 _WIDE_COLUMNS = 130
 _ARRIVALS = {"steps": "the engine's own steps", "time": "the clock"}
-# The order a person reads scores in.
-_METRICS = (
-    "preempt_events",
-    "preemptions",
-    "ttft_us",
-    "tpot_us",
-    "e2e_us",
-    "queue_us",
-    "requeue_us",
-)
 _MOST_EVENTS = 6
 
 
@@ -194,10 +184,12 @@ def _divergence(facts: Mapping[str, Any]) -> list[str]:
 def _print_scores(title: str, scores: "Sequence[Score]") -> None:
     from rich.table import Table
 
+    from analysis.fidelity.metrics import place
+
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("metric", "requests", "modelled", "measured", "error"):
         table.add_column(name, justify="left" if name == "metric" else "right")
-    for one in sorted(scores, key=_place):
+    for one in sorted(scores, key=lambda score: place(score.metric)):
         error = "" if one.error_frac is None else f"{one.error_frac:+.1%}"
         table.add_row(
             one.metric,
@@ -207,11 +199,6 @@ def _print_scores(title: str, scores: "Sequence[Score]") -> None:
             error,
         )
     options.console().print(table)
-
-
-def _place(score: "Score") -> tuple[int, str]:
-    name = next((m for m in _METRICS if score.metric in (m, f"{m}_p50", f"{m}_p95")), None)
-    return len(_METRICS) if name is None else _METRICS.index(name), score.metric
 
 
 def _number(value: float | None) -> str:

@@ -154,11 +154,11 @@ def _until_one_finishes(s: State) -> int:
     block_size, asynchronous = config[BLOCK_SIZE], config[ASYNC]
     least = config[MAX_TICKS]
     s.growth[:] = 0
-    now[KV_TOKENS] = 0
+    kv_tokens = 0
     for k in range(now[ACTIVE]):
         r = s.running[k]
         computed = requests[r, COMPUTED]
-        now[KV_TOKENS] += computed
+        kv_tokens += computed
         generated = requests[r, GENERATED]
         room = requests[r, BLOCKS] * block_size - computed
         context = requests[r, PROMPT] + generated
@@ -172,6 +172,7 @@ def _until_one_finishes(s: State) -> int:
             return 0
         least = min(least, left)
         s.growth[room] += 1
+    now[KV_TOKENS] = kv_tokens
     return int(least)
 
 
