@@ -29,7 +29,7 @@ from collectors.columns import (
 from collectors.manifest import check_manifest, manifest_schema, read_manifest, value_at
 from collectors.parts import Table, frame_schema, inside, read_table
 from replay.errors import InputError
-from replay.workload import FIELDS, Workload, parse_requests, window
+from replay.workload import ENGINE_ARRIVAL, FIELDS, Workload, parse_requests, window
 from replay.workload_file import read_workload
 
 __all__ = [
@@ -126,7 +126,8 @@ def run_workload(
     schedule the request, as its arrive event says (with `tick_us` 1 a tick is a step), and
     `output_tokens` what it generated. The whole run keeps the engine's own numbers of steps. Within
     a step requests are in the order of their arrive events; under the priority scheduler by
-    `engine_arrival_us`, which it compares, where all have one.
+    `engine_arrival_us`, which it compares, where all have one. Where that is not the order of the
+    steps (it is read before a prompt is tokenized), the workload has it too.
 
     Requests that make no row are counted in the provenance. A window that leaves the run is
     refused.
@@ -223,10 +224,10 @@ def _stepped(run: Run, engine: int) -> tuple[Workload, dict[str, Any]]:
         .join(finished, on="request_id", how="left")
         .with_columns(output_tokens=pl.coalesce("finished", until_the_end()))
     )
-    exact = value_at(run.manifest, "scheduler.scheduling_policy") == "priority"
-    exact = exact and not found["engine_arrival_us"].null_count()
-    order = ["arrival_us", *(["engine_arrival_us"] if exact else []), "seq"]
-    workload, no_output = _workload(run, found.sort(order))
+    compared = value_at(run.manifest, "scheduler.scheduling_policy") == "priority"
+    compared = compared and not found[ENGINE_ARRIVAL].null_count()
+    order = ["arrival_us", *([ENGINE_ARRIVAL] if compared else []), "seq"]
+    workload, no_output = _workload(run, found.sort(order), compared=compared)
     unseen = rows.height - found["request_id"].n_unique()
     unknown = arrived.height - found.height
     dropped = {"no_output": no_output, "no_arrival": unseen, "no_request_row": unknown}
@@ -243,16 +244,22 @@ def until_the_end() -> pl.Expr:
     return pl.when(cut_off).then("max_tokens").otherwise("generated_tokens")
 
 
-def _workload(run: Run, rows: pl.DataFrame) -> tuple[Workload, int]:
-    """Rows with `output_tokens` as a workload, and how many had no output."""
+def _workload(run: Run, rows: pl.DataFrame, *, compared: bool = False) -> tuple[Workload, int]:
+    """Rows with `output_tokens` as a workload, and how many had no output.
+
+    `compared`: whether their engine arrivals are, and so have to be told where rows are not in
+    that order.
+    """
     chunk = value_at(run.manifest, "workload.prefix_block_tokens")
     usable = rows.filter(pl.col("output_tokens") >= 1)
     if chunk is None:
         usable = usable.with_columns(prefix_blocks=None)
+    told = compared and not usable[ENGINE_ARRIVAL].is_sorted()
+    fields = (*FIELDS, ENGINE_ARRIVAL) if told else FIELDS
     place = str(run.path)
     records = (
         (f"{place}: request {k}", row)
-        for k, row in enumerate(usable.select(FIELDS).iter_rows(named=True))
+        for k, row in enumerate(usable.select(fields).iter_rows(named=True))
     )
     requests = parse_requests(records, chunk, place, MAX_ROWS)
     return Workload(requests, chunk), rows.height - usable.height

@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+import polars as pl
+
 from collectors.features import PIPELINE
 from collectors.manifest import value_at
 from collectors.run import Run
@@ -79,9 +81,26 @@ def not_replayed(run: Run) -> list[str]:
     shared = run.requests["prefix_blocks"].null_count() < run.requests.height
     if value_at(run.manifest, "cache.enable_prefix_caching") and not shared:
         found.append("prefix caching was on, but which prompts share a prefix was not recorded")
+    if unknown := _unknown_arrivals(run):
+        found.append(
+            f"{unknown} requests have no engine_arrival_us, which the priority scheduler compares"
+        )
     if dropped := (run.manifest.get("recorder") or {}).get("dropped_records"):
         found.append(f"the recorder dropped {dropped} records, a replay knows nothing of those")
     return list(dict.fromkeys(found))
+
+
+def _unknown_arrivals(run: Run) -> int:
+    """Requests whose arrival time nobody knows among others that reached a priority scheduler.
+
+    Where none is known they are compared in the order of their steps.
+    """
+    if value_at(run.manifest, "scheduler.scheduling_policy") != "priority":
+        return 0
+    arrived = run.events.filter(pl.col("kind") == "arrive")
+    rows = run.requests.join(arrived, on="request_id", how="semi")
+    unknown = rows["engine_arrival_us"].null_count()
+    return 0 if unknown == rows.height else unknown
 
 
 def manifest_place(run: Run) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from conformance import expected
-from conformance.cases import Case, features_of, generate
+from conformance.cases import Case, features_of, generate, overtaken
 from conformance.compare import Result
 from conformance.drive import Engine
 from conformance.exercised import Coverage
@@ -73,7 +73,9 @@ def main(
         with Engine(found.python, found.cache) as engine:
             report = Report(release, rule, Coverage(features_of(release, rule)))
             todo = itertools.chain(
-                generate(release, cases, seed, rule), trace_cases(release, traces, rule)
+                generate(release, cases, seed, rule),
+                overtaken(release, cases, seed, rule),
+                trace_cases(release, traces, rule),
             )
             run_suite(engine.answer, todo, report, Shown())
             click.echo(report.summary(engine.answer))
@@ -100,10 +102,9 @@ def rule_for(release: str, rule: str | None) -> str:
 def keep(release: str, engine: Engine) -> str:
     """Write the fixed set of expected results and say so."""
     features = features_of(release)
-    pairs = (
-        (case, engine.answer(case)) for case in generate(release, expected.CASES, expected.SEED)
-    )
-    chosen = expected.choose(pairs, features)
+    how = (release, expected.CASES, expected.SEED)
+    chosen = expected.choose(((c, engine.answer(c)) for c in generate(*how)), features)
+    chosen += expected.choose_overtaken((c, engine.answer(c)) for c in overtaken(*how))
     size = expected.write_expected(release, chosen)
     return f"{expected.path_of(release)}: {len(chosen)} cases, {size:,} bytes"
 

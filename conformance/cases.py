@@ -63,6 +63,30 @@ def generate(release: str, count: int, seed: int, rule: str | None = None) -> It
         yield _case(f"{seed}-{number:04d}", release, rule, wanted, rng)
 
 
+def overtaken(release: str, count: int, seed: int, rule: str | None = None) -> Iterator[Case]:
+    """Those of `generate`'s cases that are under priority, some requests coming late.
+
+    Their `engine_arrival_us` is earlier than that of requests which reached the scheduler before
+    them, as of long prompts: the clock is read first, then the text becomes tokens.
+    """
+    for case in generate(release, count, seed, rule):
+        if case["config"]["engine"]["scheduling_policy"] == "priority":
+            rng = random.Random(f"{release}/{seed}/{case['name']}/overtaken")  # noqa: S311
+            yield case | {"name": f"{case['name']}-overtaken", "requests": _late(case, rng)}
+
+
+def _late(case: Case, rng: random.Random) -> list[Row]:
+    rows = case["requests"]
+    in_order = sorted(range(len(rows)), key=lambda k: rows[k]["arrival_us"])
+    most = rng.choice([2, 5, len(rows)])
+    before = [
+        place - (rng.randint(1, most) if _chance(rng, 40) else 0) for place in range(len(rows))
+    ]
+    by_clock = sorted(range(len(rows)), key=lambda place: before[place])
+    at = {in_order[place]: time for time, place in enumerate(by_clock)}
+    return [row | {"engine_arrival_us": at[k]} for k, row in enumerate(rows)]
+
+
 def _chance(rng: random.Random, percent: int) -> bool:
     return rng.randrange(100) < percent
 

@@ -169,7 +169,8 @@ class Rig:
                     max_tokens=row["output_tokens"], ignore_eos=True, temperature=0.0
                 ),
                 pooling_params=None,
-                arrival_time=place,  # in order of arrival; no two are equal, as on a clock
+                # Its own, or in order of arrival; no two are equal, as on a clock.
+                arrival_time=row.get("engine_arrival_us", place),
                 priority=row.get("priority") or 0,
                 block_hasher=hasher,
             )

@@ -3,16 +3,19 @@
 import gzip
 import json
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from conformance.cases import Case
-from conformance.compare import Result
+from conformance.compare import Result, compare
 from conformance.exercised import Coverage, cells, exercised
+from replay.workload import ENGINE_ARRIVAL
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "conformance"
 CASES, SEED = 400, 2026  # to choose from
 LEAST = 400  # preemptions per feature and pair
 SIZE = 40_000  # characters of a case that is kept for its features
+OVERTAKEN = 8  # cases in which the engine's arrival times decide
 _PASSING = ("seconds", "cpu_seconds", "states")
 
 
@@ -51,10 +54,29 @@ def choose(
     """
     coverage, chosen = Coverage(features), []
     for case, result in pairs:
-        size = len(json.dumps(case)) + len(json.dumps(result))
         mine = set(cells(exercised(case, result))) & set(coverage.short_of(LEAST))
         wanted = result["preemptions"] and (mine or result["seen"]["passed_over"])
-        if wanted and size <= SIZE:
+        if wanted and _is_small(case, result):
             coverage.add(case, result)
             chosen.append((case, result))
     return chosen
+
+
+def choose_overtaken(pairs: Iterable[tuple[Case, Result]]) -> list[tuple[Case, Result]]:
+    """The first small cases that go otherwise by the workload's order than vLLM's class went."""
+    decided = (
+        (case, result)
+        for case, result in pairs
+        if _is_small(case, result) and compare(in_workload_order(case), result) is not None
+    )
+    return list(islice(decided, OVERTAKEN))
+
+
+def in_workload_order(case: Case) -> Case:
+    """The case without its engine's arrival times."""
+    rows = [{k: v for k, v in row.items() if k != ENGINE_ARRIVAL} for row in case["requests"]]
+    return case | {"requests": rows}
+
+
+def _is_small(case: Case, result: Result) -> bool:
+    return len(json.dumps(case)) + len(json.dumps(result)) <= SIZE

@@ -1,6 +1,6 @@
 """A difference in words: the first diverging tick, both sides' rows and both sides' state."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from conformance.cases import Case
@@ -30,12 +30,23 @@ def explain(difference: Difference, answer: Callable[[Case], Result]) -> str:
     lines += [f"our state at tick {tick}:"]
     for when, last in (("arrived", tick - 1), ("end", tick)):
         until = [e for e in events if e["tick"] <= last or _arrives(e, tick)]
-        lines.append(_line(when, *our_state(until, priority=priority)))
+        lines.append(_line(when, *our_state(until, arrivals_of(case), priority=priority)))
     return "\n".join(lines)
 
 
-def our_state(events: Iterable[Event], *, priority: bool) -> tuple[int, list[str], list[str]]:
-    """Free blocks after the last of these events, and both queues in order as `id(generated)`."""
+def arrivals_of(case: Case) -> dict[str, int]:
+    """Engine arrivals by request, where the case has them."""
+    rows = (row for row in case["requests"] if "engine_arrival_us" in row)
+    return {row["request_id"]: row["engine_arrival_us"] for row in rows}
+
+
+def our_state(
+    events: Iterable[Event], arrivals: Mapping[str, int], *, priority: bool
+) -> tuple[int, list[str], list[str]]:
+    """Free blocks after the last of these events, and both queues in order as `id(generated)`.
+
+    `arrivals`: what priority compares, by request; where there is nothing, the order of events.
+    """
     running: list[str] = []
     waiting: list[str] = []
     ranks: dict[str, tuple[int, int]] = {}
@@ -47,7 +58,7 @@ def our_state(events: Iterable[Event], *, priority: bool) -> tuple[int, list[str
         free = event["capacity_blocks"] - event["occupied_blocks_after"]
         match event["kind"]:
             case Kind.ARRIVE:
-                ranks[who] = (event["priority"], len(ranks))
+                ranks[who] = (event["priority"], arrivals.get(who, len(ranks)))
                 waiting.append(who)
             case Kind.ADMIT | Kind.RESUME:
                 waiting.remove(who)
@@ -79,6 +90,7 @@ SWITCHES: dict[str, Callable[[Case], bool]] = {
         case["config"]["engine"]["scheduling_policy"] == "priority"
     ),
     "prefix_blocks": lambda case: any(row.get("prefix_blocks") for row in case["requests"]),
+    "engine_arrival_us": lambda case: bool(arrivals_of(case)),
     "tick_us > 1": lambda case: case["config"]["engine"]["tick_us"] > 1,
 }
 

@@ -1,6 +1,7 @@
 """Workloads made of workloads: a window, a stretched or shortened copy, several at once, repeats.
 
 Each takes batches and gives batches; its provenance says what was done, after what was done before.
+Only a slice keeps `engine_arrival_us`: what is moved, mixed or repeated arrives anew.
 Token counts stay at least 1, prefix blocks within their prompt, ids unique: what cannot be so is an
 `InputError`.
 """
@@ -14,6 +15,7 @@ import polars as pl
 
 from replay.errors import InputError
 from replay.strict import MAX_SAFE_INTEGER
+from replay.workload import FIELDS
 from replay.workload_frame import BATCH_ROWS, DTYPES, Batches, numbered, window_batches
 
 _UNITS_US = (1_000_000, 100_000, 10_000, 1_000, 1)
@@ -53,7 +55,7 @@ def scaled(
     def read() -> Iterator[pl.DataFrame]:
         for batch in batches:
             whole = pl.col("prompt_tokens") // (chunk or 1)  # blocks that its tokens fill
-            moved = batch.with_columns(
+            moved = batch.select(FIELDS).with_columns(
                 _times("arrival_us", time),
                 _length("prompt_tokens", prompt),
                 _length("output_tokens", output),
@@ -85,7 +87,7 @@ def merged(parts: Mapping[str, Batches], *, renumber: bool, same_prefixes: bool)
         raise InputError(", ".join(parts), "prefix_block_tokens", rule, sizes)
     frames, above = [], 0
     for one in parts.values():
-        frame = pl.concat(list(one))
+        frame = pl.concat([batch.select(FIELDS) for batch in one])
         if not same_prefixes:
             frame, above = _apart(frame, above)
         frames.append(frame)
@@ -140,7 +142,7 @@ def tiled(
         done = 0
         for copy in range(times):
             for batch in batches:
-                moved = batch.with_columns(pl.col("arrival_us") + period * copy)
+                moved = batch.select(FIELDS).with_columns(pl.col("arrival_us") + period * copy)
                 if step:
                     moved = moved.with_columns(_plus(step * copy))
                 yield _renumbered(moved, done, "tile", total)

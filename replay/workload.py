@@ -7,16 +7,22 @@ Malformed records raise `InputError` with the place the reader gave.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replay.canonical import canonical_json, canonical_line, sha256
 from replay.errors import InputError, describe
 from replay.strict import check_schema, identifier, integer, only_keys
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SCHEMA = "preemption-workload/1"
 REQUIRED = ("request_id", "arrival_us", "prompt_tokens", "output_tokens")
 OPTIONAL = ("priority", "tenant", "prefix_blocks")
 FIELDS = REQUIRED + OPTIONAL
+# In all requests of a workload or in none, and then in no file, text form or hash of it.
+ENGINE_ARRIVAL = "engine_arrival_us"
+KNOWN = (*FIELDS, ENGINE_ARRIVAL)
 MAX_REQUESTS = 10_000_000
 MAX_DEPTH = 32
 _LOWEST_PRIORITY = -(2**53 - 1)
@@ -28,7 +34,8 @@ class Request:
 
     `arrival_us` counts from the workload's start; a lower `priority` is more important;
     `prefix_blocks` names the prompt's chunks of `prefix_block_tokens` tokens, equal ids meaning
-    equal text.
+    equal text. `engine_arrival_us` is what a priority scheduler compares between equal priorities,
+    from any zero; where it is None, that is the workload's order.
     """
 
     request_id: str
@@ -38,6 +45,7 @@ class Request:
     priority: int = 0
     tenant: str | None = None
     prefix_blocks: tuple[int, ...] | None = None
+    engine_arrival_us: int | None = None
 
 
 Check = Callable[[Request, str], None]
@@ -62,6 +70,20 @@ class Workload:
     def __len__(self) -> int:
         return len(self.requests)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What its requests have: the contract's fields, and their engine arrival where given."""
+        given = bool(self.requests) and self.requests[0].engine_arrival_us is not None
+        return KNOWN if given else FIELDS
+
+    def column(self, name: str) -> "pl.Series":
+        """One field of every request, in order."""
+        import polars as pl
+
+        from replay.workload_frame import DTYPES
+
+        return pl.Series(name, [getattr(r, name) for r in self.requests], DTYPES[name])
+
     def header(self) -> dict[str, Any]:
         """First line of the text form."""
         return {"prefix_block_tokens": self.prefix_block_tokens, "schema": SCHEMA}
@@ -69,9 +91,10 @@ class Workload:
     def text_lines(self) -> Iterator[bytes]:
         """The text form whose bytes are hashed: header, then each request with every field."""
         yield canonical_line(self.header())
+        fields = self.fields
         for request in self.requests:
             # Not dataclasses.asdict: it copies deeply, which takes most of the time of the hash.
-            yield canonical_line({name: getattr(request, name) for name in FIELDS})
+            yield canonical_line({name: getattr(request, name) for name in fields})
 
     @cached_property
     def sha256(self) -> str:
@@ -90,12 +113,13 @@ def parse_request(record: Any, place: str, prefix_block_tokens: int | None) -> R
     """Check one record against every rule of its fields."""
     if not isinstance(record, dict):
         raise InputError(place, "", "must be an object", describe(record))
-    only_keys(record, FIELDS, place, quote=False)
+    only_keys(record, KNOWN, place, quote=False)
     for field in REQUIRED:
         if field not in record:
             raise InputError(place, field, "is required", "nothing")
     prompt = integer(record["prompt_tokens"], place, "prompt_tokens", 1)
     priority, tenant = record.get("priority"), record.get("tenant")
+    engine_arrival = record.get(ENGINE_ARRIVAL)
     return Request(
         request_id=identifier(record["request_id"], place, "request_id"),
         arrival_us=integer(record["arrival_us"], place, "arrival_us"),
@@ -104,7 +128,17 @@ def parse_request(record: Any, place: str, prefix_block_tokens: int | None) -> R
         priority=0 if priority is None else integer(priority, place, "priority", _LOWEST_PRIORITY),
         tenant=None if tenant is None else identifier(tenant, place, "tenant"),
         prefix_blocks=_chunks(record.get("prefix_blocks"), place, prompt, prefix_block_tokens),
+        engine_arrival_us=(
+            None if engine_arrival is None else integer(engine_arrival, place, ENGINE_ARRIVAL)
+        ),
     )
+
+
+def check_engine_arrival(request: Request, place: str, *, given: bool) -> None:
+    """Refuse a request that has an engine arrival where the first has none, or the reverse."""
+    if given != (request.engine_arrival_us is not None):
+        rule = "must be in all requests of a workload or in none"
+        raise InputError(place, ENGINE_ARRIVAL, rule, "in some")
 
 
 def parse_requests(
@@ -125,6 +159,8 @@ def parse_requests(
             rule = f"must hold at most {limit} requests (limits.max_requests)"
             raise InputError(place, "", rule, f"at least {limit + 1}")
         request = parse_request(record, where, prefix_block_tokens)
+        given = (requests[0] if requests else request).engine_arrival_us is not None
+        check_engine_arrival(request, where, given=given)
         check(request, where)
         if (first := seen.setdefault(request.request_id, where)) is not where:
             rule = f"must be unique, already at {first}"

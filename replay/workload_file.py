@@ -21,7 +21,8 @@ from replay.strict import (
     read_text,
 )
 from replay.workload import (
-    FIELDS,
+    ENGINE_ARRIVAL,
+    KNOWN,
     MAX_REQUESTS,
     OPTIONAL,
     SCHEMA,
@@ -36,12 +37,13 @@ SUFFIXES = (".parquet", ".jsonl", ".json")
 MAX_LINE_BYTES = 16 * 2**20
 _HEADER = ("prefix_block_tokens", "schema")
 _OBJECT = (*_HEADER, "name", "provenance", "requests")
-_KEYS = (*_OBJECT, *FIELDS)
-COLUMNS = dict.fromkeys(FIELDS, "integer") | {
+_KEYS = (*_OBJECT, *KNOWN)
+COLUMNS = dict.fromkeys(KNOWN, "integer") | {
     "request_id": "string",
     "tenant": "string",
     "prefix_blocks": "list of integers",
 }
+MAY_LACK = (*OPTIONAL, ENGINE_ARRIVAL)
 
 
 def read_workload(
@@ -128,7 +130,7 @@ def _read_object(path: Path, limit: int, check: Check) -> Workload:
 
 def _read_parquet(path: Path, limit: int, check: Check) -> Workload:
     place = str(path)
-    frame, metadata = read_frame(path, limit, SCHEMA, COLUMNS, OPTIONAL)
+    frame, metadata = read_frame(path, limit, SCHEMA, COLUMNS, MAY_LACK)
     chunk = parse_header(
         {"schema": metadata.get("schema")} | _json_metadata(metadata, "prefix_block_tokens", place),
         place,

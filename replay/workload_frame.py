@@ -1,14 +1,16 @@
 """A workload as batches of columns, for what is too large to be one object per request.
 
 The same rules, order, files and hash as `replay.workload`. A batch is a polars frame with the
-contract's fields as columns; batches come in the workload's order. What breaks a rule is found by
-columns and told by the row's own rule, so that both readers give the same error.
+contract's fields as columns, and `engine_arrival_us` where the workload has it; batches come in the
+workload's order. What breaks a rule is found by columns and told by the row's own rule, so that
+both readers give the same error.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +21,27 @@ from replay.errors import InputError
 from replay.parquet import read_batches, write_batches
 from replay.strict import MAX_ID_CODE_POINTS, MAX_SAFE_INTEGER, parse_json
 from replay.workload import (
+    ENGINE_ARRIVAL,
     FIELDS,
+    KNOWN,
     MAX_REQUESTS,
     OPTIONAL,
     SCHEMA,
     Workload,
+    check_engine_arrival,
     check_window,
     parse_header,
     parse_origin,
     parse_request,
     parse_requests,
 )
-from replay.workload_file import COLUMNS, read_workload, unknown_suffix
+from replay.workload_file import COLUMNS, MAY_LACK, read_workload, unknown_suffix
 
 BATCH_ROWS = 2**18
 _MIN_ID_DIGITS = 8
 _TEXT_ROWS = 2**14  # a line can hold hundreds of prefix blocks
 _CONTROL = "[\u0000-\u001f\u007f-\u009f\u2028\u2029]"
-DTYPES: Mapping[str, pl.DataType] = {
+_DTYPES: Mapping[str, pl.DataType] = {
     name: {
         "integer": pl.Int64(),
         "string": pl.String(),
@@ -44,6 +49,7 @@ DTYPES: Mapping[str, pl.DataType] = {
     }[kind]
     for name, kind in COLUMNS.items()
 }
+DTYPES: Mapping[str, pl.DataType] = {name: _DTYPES[name] for name in FIELDS}  # of every workload
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,12 @@ def text_form(batch: pl.DataFrame) -> Iterator[bytes]:
     """The hashed lines of a batch's requests, some thousand at a time."""
     numbers = pl.col("prefix_blocks").cast(pl.List(pl.String)).list.join(",")
     chunks = pl.concat_str(pl.lit("["), numbers, pl.lit("]")).fill_null("null")
+    given = ENGINE_ARRIVAL in batch.columns
+    engine_arrival = (pl.lit(f',"{ENGINE_ARRIVAL}":'), pl.col(ENGINE_ARRIVAL)) if given else ()
     line = pl.concat_str(
         pl.lit('{"arrival_us":'),
         "arrival_us",
+        *engine_arrival,
         pl.lit(',"output_tokens":'),
         "output_tokens",
         pl.lit(',"prefix_blocks":'),
@@ -123,8 +132,8 @@ def text_form(batch: pl.DataFrame) -> Iterator[bytes]:
 
 def frame_of(workload: Workload) -> pl.DataFrame:
     """A workload's requests as one batch."""
-    columns = {name: [getattr(r, name) for r in workload.requests] for name in DTYPES}
-    return pl.DataFrame(columns, schema=dict(DTYPES))
+    columns = {name: [getattr(r, name) for r in workload.requests] for name in workload.fields}
+    return pl.DataFrame(columns, schema={name: _DTYPES[name] for name in columns})
 
 
 def batches_of(workload: Workload) -> Batches:
@@ -169,7 +178,7 @@ def read_workload_batches(path: Path, max_requests: int = MAX_REQUESTS) -> Batch
     if path.suffix != ".parquet":
         return batches_of(read_workload(path, max_requests))
     place = str(path)
-    with read_batches(path, max_requests, SCHEMA, COLUMNS, OPTIONAL) as (metadata, raw):
+    with read_batches(path, max_requests, SCHEMA, COLUMNS, MAY_LACK) as (metadata, raw):
         told = {
             key: parse_json(metadata[key], f"{place}: metadata {key}")
             for key in ("prefix_block_tokens", "provenance")
@@ -187,7 +196,7 @@ def read_workload_batches(path: Path, max_requests: int = MAX_REQUESTS) -> Batch
         return batches_of(read_workload(path, max_requests))
 
     def again() -> Iterator[pl.DataFrame]:
-        with read_batches(path, max_requests, SCHEMA, COLUMNS, OPTIONAL) as (_, found):
+        with read_batches(path, max_requests, SCHEMA, COLUMNS, MAY_LACK) as (_, found):
             yield from _checked(found, place, chunk)
 
     return Batches(head, rows, again)
@@ -198,7 +207,9 @@ def write_workload_batches(batches: Batches, path: Path, suffix: str) -> Sums:
     sums = Sums(batches.head)
     went_by = sums.through(batches)
     if suffix == ".parquet":
-        write_batches(went_by, DTYPES, path, _metadata(batches.head))
+        first = list(islice(went_by, 1))  # shows which columns there are
+        schema = _DTYPES if any(ENGINE_ARRIVAL in batch for batch in first) else DTYPES
+        write_batches(chain(first, went_by), schema, path, _metadata(batches.head))
         return sums
     texts = (text for batch in went_by for text in text_form(batch))
     with path.open("wb") as file:
@@ -265,26 +276,31 @@ def _checked(
     batches: Iterable[pl.DataFrame], place: str, chunk: int | None
 ) -> Iterator[pl.DataFrame]:
     """Batches in the contract's columns, each row held to every rule."""
-    done = 0
+    done, given = 0, False
     for raw in batches:
         if raw.height == 0:
             raise InputError(place, "", "must hold at least one request", "none")
         absent = [pl.lit(None, DTYPES[name]).alias(name) for name in OPTIONAL if name not in raw]
-        full = raw.with_columns(absent).select(FIELDS)
-        frame = _fitting(full, chunk)
+        full = raw.with_columns(absent).select(KNOWN if ENGINE_ARRIVAL in raw else FIELDS)
+        if not done:
+            given = ENGINE_ARRIVAL in raw and raw[ENGINE_ARRIVAL][0] is not None
+        frame = _fitting(full, chunk, engine_arrival=given)
         if frame is None:
             for k, row in enumerate(full.iter_rows(named=True), done):
-                parse_request(row, f"{place}: row {k}", chunk)
+                request = parse_request(row, where := f"{place}: row {k}", chunk)
+                check_engine_arrival(request, where, given=given)
             raise AssertionError(place)  # one of them broke a rule
         done += raw.height
         yield frame
 
 
-def _fitting(frame: pl.DataFrame, chunk: int | None) -> pl.DataFrame | None:
+def _fitting(
+    frame: pl.DataFrame, chunk: int | None, *, engine_arrival: bool
+) -> pl.DataFrame | None:
     """The frame in the contract's types; None if a value breaks its field's rule."""
     safe = pl.lit(MAX_SAFE_INTEGER, pl.Int64)
     try:
-        typed = frame.cast(pl.Schema(DTYPES))
+        typed = frame.cast(pl.Schema({name: _DTYPES[name] for name in frame.columns}))
     except pl.exceptions.PolarsError:  # an integer too large for 64 bit
         return None
     blocks = pl.col("prefix_blocks")
@@ -311,4 +327,10 @@ def _fitting(frame: pl.DataFrame, chunk: int | None) -> pl.DataFrame | None:
         .list.all()
         .fill_null(value=True)
     )
-    return typed if typed.select(fits.all()).item() else None
+    if ENGINE_ARRIVAL in typed and not engine_arrival:
+        fits &= pl.col(ENGINE_ARRIVAL).is_null()
+    elif engine_arrival:
+        fits &= pl.col(ENGINE_ARRIVAL).is_between(0, safe).fill_null(value=False)
+    if not typed.select(fits.all()).item():
+        return None
+    return typed if engine_arrival else typed.select(FIELDS)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import click
 import polars as pl
 from test_live_runs import KINDS, PREEMPT
 
-from collectors.run import read_run
+from collectors.run import Run, read_run
 from collectors.traces import azure
 from conformance.install import Environment, Machine, environment, find_python, tools
 from conformance.serve import Options, Server
@@ -241,6 +242,40 @@ def preemptions(run: Path) -> int:
     return read_run(run).events.filter(pl.col("kind") == "preempt").height
 
 
+Rows = list[tuple[Any, ...]]
+
+
+def parted(run: Run, did: Rows, replayed: Rows) -> str:
+    """Where a replay of a run parts first from what the engine did, and what may be why."""
+    pairs = enumerate(zip_longest(did, replayed))
+    differing = ((k, pair) for k, pair in pairs if pair[0] != pair[1])
+    at, (one, other) = next(differing, (0, (None, None)))  # both can be empty
+    columns, sizes = ", ".join(PREEMPT), f"{len(did)} measured, {len(replayed)} replayed"
+    notes = (run.manifest.get("recorder") or {}).get("notes") or []
+    clock = any("wall clock was set" in note for note in notes)
+    return "\n".join(
+        (
+            f"preemption {at} of {sizes}: {columns}",
+            f"  engine: {one}",
+            f"  replay: {other}",
+            f"{overtaken(run)} requests reached the scheduler in a later step than one that was"
+            f" received later; {run.requests['engine_arrival_us'].null_count()} have no such time",
+            f"wall clock set: {clock}; gaps: {run.manifest['gaps']}; notes: {notes}",
+        )
+    )
+
+
+def overtaken(run: Run) -> int:
+    """Requests that arrived in a later step than one with a greater `engine_arrival_us`."""
+    arrived = run.events.filter(pl.col("kind") == "arrive").select("engine", "request_id", "step")
+    known = run.requests.filter(pl.col("engine_arrival_us").is_not_null())
+    rows = known.join(arrived, on=["engine", "request_id"])
+    steps = rows.group_by("engine", "step").agg(pl.max("engine_arrival_us").alias("latest"))
+    before = pl.col("latest").cum_max().shift(1).over("engine", order_by="step").alias("before")
+    rows = rows.join(steps.with_columns(before), on=["engine", "step"])
+    return rows.filter(pl.col("engine_arrival_us") < pl.col("before")).height
+
+
 def assert_reproduced(run: Path, ledger: Path, engine: int | None = None) -> None:
     """The replay of a run, or of one engine's part of it, is what that engine did; and says so.
 
@@ -256,7 +291,8 @@ def assert_reproduced(run: Path, ledger: Path, engine: int | None = None) -> Non
     )
     expected = measured.filter(pl.col("kind") == "preempt")
     same = modelled.filter(pl.col("kind") == "preempt")
-    assert expected.select(*PREEMPT).rows() == same.select(*PREEMPT.values()).rows() != []
+    did, replayed = expected.select(*PREEMPT).rows(), same.select(*PREEMPT.values()).rows()
+    assert did == replayed != [], parted(read_run(run), did, replayed)
     for name, kind in KINDS.items():
         one = measured.filter(pl.col("kind") == name).select("step", "request_id")
         other = modelled.filter(pl.col("kind") == kind).select("tick", "request_id")

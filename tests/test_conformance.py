@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from conformance import __main__ as command
 from conformance import drive, expected
-from conformance.cases import FEATURES, features_of, generate, within
+from conformance.cases import FEATURES, features_of, generate, overtaken, within
 from conformance.compare import as_result, compare, first_difference, inputs, our_events, shortened
 from conformance.drive import Engine, EngineDied
 from conformance.engine import ROWS
 from conformance.exercised import Coverage, exercised
-from conformance.explain import by_option, explain, our_state
+from conformance.explain import arrivals_of, by_option, explain, our_state
 from conformance.install import Environment
 from conformance.suite import Report, run_suite
 from conformance.traces import trace_cases
@@ -85,6 +85,17 @@ class TestKeptResults:
         assert any(compare(case, result) for case, result in KEPT[release])
 
     @pytest.mark.parametrize("release", RELEASES)
+    def test_a_replay_in_the_order_of_arrival_fails_where_requests_came_late(
+        self, release: str
+    ) -> None:
+        """The engine's arrival times decide in some kept cases, and the class says how."""
+        late = [(case, result) for case, result in KEPT[release] if arrivals_of(case)]
+        assert expected.OVERTAKEN == len(late)
+        for case, result in late:
+            assert compare(expected.in_workload_order(case), result) is not None
+        assert late == expected.choose_overtaken(late)
+
+    @pytest.mark.parametrize("release", RELEASES)
     def test_they_are_results_of_their_release(self, release: str) -> None:
         """The name of a file is the release that answered."""
         assert {release} == {result["release"] for _, result in KEPT[release]}
@@ -134,6 +145,20 @@ class TestGeneratedCases:
             workload, config = inputs(case)
             assert len(case["requests"]) == len(workload)
             assert f"vllm-{release}" == config.engine.rule
+
+    @pytest.mark.parametrize("release", RELEASES)
+    def test_late_requests_are_those_of_the_same_cases_under_priority(self, release: str) -> None:
+        """Only the engine's arrival times are new; no two are equal, and some are inverted."""
+        cases = {case["name"]: case for case in generate(release, 40, 3)}
+        inverted = 0
+        for late in overtaken(release, 40, 3):
+            case = cases.pop(late["name"].removesuffix("-overtaken"))
+            assert case == expected.in_workload_order(late) | {"name": case["name"]}
+            arrivals = [r.engine_arrival_us for r in inputs(late)[0].requests]
+            assert list(range(len(arrivals))) == sorted(arrivals)
+            inverted += arrivals != sorted(arrivals)
+        assert inverted > 5
+        assert all("fcfs" == c["config"]["engine"]["scheduling_policy"] for c in cases.values())
 
     def test_every_option_of_the_profile_takes_more_than_one_value(self) -> None:
         """No key of [engine] is left out, and none but profile and rule is constant."""
@@ -286,7 +311,9 @@ class TestExplanation:
         seen = 0
         for place, event in enumerate(events, 1):
             if event["queue_position"] is not None:
-                free, running, waiting = our_state(events[:place], priority=priority)
+                free, running, waiting = our_state(
+                    events[:place], arrivals_of(CASE), priority=priority
+                )
                 assert event["capacity_blocks"] - event["occupied_blocks_after"] == free
                 lengths = (event["active_requests"], event["queue_depth"])
                 assert lengths == (len(running), len(waiting))
@@ -372,6 +399,7 @@ class TestCommand:
         monkeypatch.setattr(command, "environment", lambda *_, **__: here)
         monkeypatch.setattr(command, "Engine", Fake)
         monkeypatch.setattr(command, "generate", lambda *_: cases)
+        monkeypatch.setattr(command, "overtaken", lambda *_: [])
         monkeypatch.setattr(command, "trace_cases", lambda *_: [])
         return Fake, lambda *options: CliRunner().invoke(command.main, options)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.engine import Batch, Recorder, own_token, prompt_tokens, run_case
+from conformance.engine import Batch, Recorder, Rig, own_token, prompt_tokens, run_case
 
 ENGINE = {"tick_us": 10, "block_size": 4, "async_scheduling": False, "watermark": 0.0}
 
@@ -152,6 +152,21 @@ def test_idle_ticks_are_skipped_and_arrivals_keep_workload_order() -> None:
     result = run(ToyRig(), case(*requests))
     assert [[0, "b"], [0, "a"], [90, "late"]] == result["first_tokens"]
     assert 2 == result["steps"]
+
+
+def test_a_request_s_own_arrival_time_is_what_priority_compares() -> None:
+    """Without one, its place in the workload is."""
+    row = {"request_id": "a", "prompt_tokens": 1, "output_tokens": 1}
+    made = []
+    rig = SimpleNamespace(
+        request_class=lambda **given: made.append(given["arrival_time"]),
+        sampling_class=lambda **_: None,
+    )
+    what = {"config": {"engine": {"enable_prefix_caching": False}}, "requests": []}
+    make = Rig.request_maker(rig, what)  # type: ignore[arg-type]
+    for place, request in enumerate((row, row | {"engine_arrival_us": 0}, row)):
+        make(place, request)
+    assert [0, 0, 2] == made
 
 
 def test_a_split_prompt_gives_no_token_until_it_is_complete() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.drive.prompts import Prompts, TokenIds, token_ids
-from collectors.drive.schedule import Plan, due_times, most_within, speed_of
+from collectors.drive.schedule import Plan, due_times, most_within, scheduled, speed_of
 from replay.errors import InputError
 from replay.workload import Request, Workload
 
@@ -136,3 +136,10 @@ def test_a_plan_says_how_many_requests_overlap() -> None:
         plan[name] for name in ("requests", "prompt_tokens", "output_tokens", "duration_us")
     )
     assert 1 == most_within([0, 5], 5)
+
+
+def test_a_workload_that_is_offered_again_is_received_anew() -> None:
+    """When another engine received its requests says nothing of this one."""
+    requests = tuple(Request(f"r{k}", 10 * k, 3, 1, engine_arrival_us=9 - k) for k in range(2))
+    offered = scheduled(Workload(requests), Fraction(2), None).requests
+    assert [(0, None), (5, None)] == [(r.arrival_us, r.engine_arrival_us) for r in offered]

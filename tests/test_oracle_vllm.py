@@ -203,6 +203,19 @@ def test_a_derived_ledger_verifies(name: str, tmp_path: Path) -> None:
     assert {kind.name.lower() for kind in Kind if kind not in never} == _kinds(name)
 
 
+def test_a_ledger_whose_engine_received_requests_in_another_order_verifies_by_that(
+    tmp_path: Path,
+) -> None:
+    """Priority ranks by those times on both sides, and without them the ledger breaks a rule."""
+    plain, config = crowd("priority")
+    late = tuple(replace(r, engine_arrival_us=9 - k) for k, r in enumerate(plain.requests))
+    workload = replace(plain, requests=late)
+    events = list(derive(workload, config))
+    write_ledger(sealed((workload, config), events), tmp_path / "ledger")
+    assert [] == verify_ledger(read_ledger(tmp_path / "ledger"))
+    assert [] != walk(plain, config, events)[0]
+
+
 def _kinds(name: str) -> set[str]:
     return {Kind(e.kind).name.lower() for e in derived(name)}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spools import append, header, ns, write_part
+from spools import MONOTONIC_NS, UNIX_NS, append, header, ns, write_part
 from test_pack import observed, packed, some, story_of
 
 from collectors.exposition.samples import MetricSample, samples_frame
@@ -58,6 +58,23 @@ def test_an_engine_that_ended_properly_withholds_nothing(tmp_path: Path) -> None
     run = packed(tmp_path, *story_of("a", "b"), END)
     assert [] == run.manifest["not_modelled"]
     assert run.manifest["recorder"]["complete"]
+
+
+@pytest.mark.parametrize(("policy", "withheld"), [("priority", True), ("fcfs", False)])
+def test_a_wall_clock_that_was_set_withholds_exact_where_arrival_times_are_compared(
+    policy: str, withheld: bool, tmp_path: Path
+) -> None:
+    """Priority compared what that clock showed, which is not what the rows say."""
+    hour = 3600 * 10**9
+    early, late = some(0, "a", 0, 1000), some(1, "b", 3, 20_000_000, step=1)
+    late[0][3] += hour
+    set_then = ["C", UNIX_NS + 10 * 10**9 + hour, MONOTONIC_NS + 10 * 10**9]
+    scheduler = header()["scheduler"] | {"scheduling_policy": policy}
+    run = packed(tmp_path, *early, set_then, *late, END, scheduler=scheduler)
+    found = not_replayed(run)
+    assert withheld == any(said.startswith("the wall clock was set") for said in found)
+    assert withheld == bool(found)
+    assert found == run.manifest["not_modelled"]
 
 
 def test_requests_that_have_not_ended_withhold_exact_until_they_have(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -774,6 +775,56 @@ def test_without_all_arrival_times_priority_goes_by_the_events(run_dir: Path) ->
     """Half a clock orders nothing."""
     expected = [f"az{k:04d}" for k in range(240)]
     assert expected == at_one_step(run_dir, "priority", [5, None])
+
+
+def late(run_dir: Path, policy: str, arrivals: list[int | None]) -> Run:
+    """The run under a policy, with these engine arrival times for its first requests."""
+    edit(run_dir, "scheduler.scheduling_policy", policy)
+    times = pl.Series("engine_arrival_us", [*arrivals, *range(1000, 1240 - len(arrivals))])
+    rewrite(run_dir, R, lambda f: f.with_columns(times))
+    return read_run(run_dir)
+
+
+def test_arrival_times_in_another_order_than_the_steps_are_in_the_workload(run_dir: Path) -> None:
+    """A long prompt reaches the scheduler late; priority compares when it was received."""
+    before = run_workload(read_run(run_dir), arrivals="steps")
+    run = late(run_dir, "priority", [7, 5, 3])
+    whole = run_workload(run, arrivals="steps")
+    assert [7, 5, 3, 1000] == [r.engine_arrival_us for r in whole.requests[:4]]
+    assert before.requests == tuple(replace(r, engine_arrival_us=None) for r in whole.requests)
+    assert before.sha256 != whole.sha256
+    part = run_workload(run, 1, 2, arrivals="steps")
+    assert [5, 3] == [r.engine_arrival_us for r in part.requests]
+    assert {None} == {r.engine_arrival_us for r in run_workload(run).requests}
+
+
+@pytest.mark.parametrize(
+    ("policy", "arrivals"), [("fcfs", [7, 5, 3]), ("priority", [3, 5, 7]), ("priority", [7, None])]
+)
+def test_arrival_times_that_decide_nothing_or_are_unknown_are_in_no_workload(
+    run_dir: Path, policy: str, arrivals: list[int | None]
+) -> None:
+    """First come, first served compares none, and the order of the rows says as much."""
+    before = run_workload(read_run(run_dir), arrivals="steps")
+    found = run_workload(late(run_dir, policy, arrivals), arrivals="steps")
+    assert before.sha256 == found.sha256
+
+
+@pytest.mark.parametrize(
+    ("policy", "arrivals", "unknown"),
+    [("priority", [3, None, None], 2), ("priority", [7, 5], 0), ("fcfs", [3, None], 0)],
+)
+def test_unknown_arrival_times_withhold_exact_where_they_are_compared(
+    run_dir: Path, policy: str, arrivals: list[int | None], unknown: int
+) -> None:
+    """Nobody can say whom priority preferred."""
+    found = not_replayed(late(run_dir, policy, arrivals))
+    said = f"{unknown} requests have no engine_arrival_us, which the priority scheduler compares"
+    assert ([said] if unknown else []) == found
+    never = [k for k, at in enumerate(arrivals) if at is None]
+    gone = pl.col("request_id").is_in([f"az{k:04d}" for k in never])
+    rewrite(run_dir, E, lambda f: f.filter(~gone))
+    assert [] == not_replayed(read_run(run_dir))  # they reached no scheduler
 
 
 def test_what_cannot_be_replayed_in_steps_is_counted(run_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,28 @@ def test_requests_of_one_moment_keep_their_order_under_every_key(
         ids = [r.request_id for r in one.requests]
         assert sorted(ids) == ids
         assert all(map(REQUEST_ID.fullmatch, ids))
+
+
+def test_the_engine_s_arrival_times_become_offsets_and_decide_as_before(tmp_path: Path) -> None:
+    """Their least is 0, whatever arrives first, and the schedule is the raw one's."""
+    late = [5 * 10**9 + 7 * (k * 5 % 12) for k in range(12)]
+    requests = tuple(
+        Request(f"r{k}", k, 200, 60, engine_arrival_us=at) for k, at in enumerate(late)
+    )
+    raw, chosen = Workload(requests), config("vllm-v1")
+    chosen = replace(chosen, engine=replace(chosen.engine, scheduling_policy="priority"))
+    for suffix in (".parquet", ".json"):
+        path = write(raw, tmp_path / f"raw{suffix}")
+        result = done(sanitized(path, tmp_path / f"shared{suffix}"))
+        made = result.read_workload()
+        assert [at - min(late) for at in late] == [r.engine_arrival_us for r in made.requests]
+        hashes = {replay(w, chosen).receipt["event_sha256"] for w in (raw, made)}
+        assert 1 == len(hashes)
+    plain = Workload(tuple(replace(r, engine_arrival_us=None) for r in requests))
+    assert hashes != {replay(plain, chosen).receipt["event_sha256"]}
+    rounded = done(sanitized(path, tmp_path / "rounded", "--round-arrivals", "20us"))
+    expected = [(at - min(late)) // 20 * 20 for at in late]
+    assert expected == rounded.column("engine_arrival_us")
 
 
 def test_the_shareable_run_replays_step_by_step_as_the_raw_one(tmp_path: Path) -> None:

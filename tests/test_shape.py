@@ -24,7 +24,7 @@ from replay.shape import merged, scaled, sliced, tiled
 from replay.strict import MAX_SAFE_INTEGER
 from replay.workload import Request, Workload
 from replay.workload_file import read_workload, write_workload
-from replay.workload_frame import batches_of, workload_of
+from replay.workload_frame import batches_of, workload_of, write_workload_batches
 from tests.test_workload_frame import workloads
 
 ROOT = Path(__file__).parent.parent
@@ -131,6 +131,25 @@ def test_workloads_of_different_chunks_do_not_merge() -> None:
     }
     with pytest.raises(InputError, match="prefix_block_tokens must be the same"):
         merged(parts, renumber=True, same_prefixes=False)
+
+
+def test_only_a_slice_keeps_the_engine_s_arrival_times(tmp_path: Path) -> None:
+    """What is moved, mixed or repeated arrives anew, and is written as any other workload."""
+    requests = tuple(replace(request(k, k), engine_arrival_us=9 - k) for k in range(4))
+    late = batches_of(Workload(requests))
+    found = workload_of(sliced(late, "w", from_us=1, until_us=3), "w")
+    assert [(0, 8), (1, 7)] == [(r.arrival_us, r.engine_arrival_us) for r in found.requests]
+    one, anew = Fraction(1), batches_of(Workload((request(7, 0),)))
+    for k, made in enumerate(
+        (
+            scaled(late, "w", time=one, prompt=one, output=one),
+            merged({"a": late, "b": anew}, renumber=False, same_prefixes=False),
+            tiled(late, "w", 2, period_us=None, same_prefixes=False),
+        )
+    ):
+        path = tmp_path / f"{k}.parquet"
+        write_workload_batches(made, path, ".parquet")
+        assert {None} == {r.engine_arrival_us for r in read_workload(path).requests}
 
 
 def test_tiles_follow_each_other_by_a_mean_gap_and_share_nothing() -> None:

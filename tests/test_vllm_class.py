@@ -13,7 +13,7 @@ import click
 import pytest
 
 from conformance import expected
-from conformance.cases import features_of, generate
+from conformance.cases import features_of, generate, overtaken
 from conformance.drive import Engine
 from conformance.exercised import Coverage
 from conformance.install import Machine, environment
@@ -54,6 +54,17 @@ def test_every_generated_case_is_replayed_as_vllm_schedules_it(
         click.echo("\n" + report.summary(answer))
     assert [] == report.differences
     assert [] == report.coverage.short_of(LEAST)
+
+
+def test_requests_that_come_late_are_ranked_by_the_engine_s_arrival_time(
+    release: str, engines: Callable[[str], Answer]
+) -> None:
+    """No difference under priority, where arrival times are in another order than arrivals."""
+    answer = engines(release)
+    report = run_suite(answer, overtaken(release, CASES, SEED), report_for(release))
+    if report.differences:
+        pytest.fail(report.summary(answer))
+    assert len(report.pairs) > CASES // 4
 
 
 def test_public_traces_are_replayed_as_vllm_schedules_them(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,32 @@ def contracts(draw: st.DrawFn) -> tuple[Workload, Config]:
     timed = draw(timed_tables())
     if timed:
         del engine["tick_us"]
+    if draw(st.booleans()):  # ties too, which the workload's order decides
+        late = st.integers(0, len(requests))
+        requests = [replace(r, engine_arrival_us=draw(late)) for r in requests]
     return Workload(tuple(requests), chunk), config(tables | timed, **engine)
+
+
+@pytest.mark.parametrize(("policy", "victim"), [("priority", 0), ("fcfs", 1)])
+def test_between_equal_priorities_the_engine_s_arrival_time_decides(
+    policy: str, victim: int
+) -> None:
+    """Who reached the scheduler first, but was received later, is preempted; not under fcfs."""
+    requests = (
+        Request("a", 0, 4, 8, engine_arrival_us=9),
+        Request("b", 1, 4, 8, engine_arrival_us=3),
+    )
+    chosen = config(block_size=4, capacity_blocks=4, scheduling_policy=policy)
+    for workload, first in ((Workload(requests), victim), (in_order(requests), 1)):
+        events = to_events(replay(workload, chosen).events)
+        victims = [e.request_id for e in events if e.kind == Kind.PREEMPT]
+        assert first == victims[0]
+        assert list(derive(workload, chosen)) == events
+
+
+def in_order(requests: tuple[Request, ...]) -> Workload:
+    """The same requests without the engine's arrival times."""
+    return Workload(tuple(replace(r, engine_arrival_us=None) for r in requests))
 
 
 @given(contracts())

@@ -60,6 +60,7 @@ def requests(draw: st.DrawFn, request_id: str, chunk: int | None) -> Request:
         draw(st.just(0) | st.integers(-SAFE, SAFE) | st.sampled_from([-SAFE, SAFE])),
         draw(st.none() | IDS),
         tuple(blocks) or None,
+        draw(st.integers(0, 3) | st.just(SAFE)),
     )
 
 
@@ -69,6 +70,8 @@ def workloads(draw: st.DrawFn) -> Workload:
     chunk = draw(st.none() | st.integers(1, 600) | st.just(SAFE))
     ids = draw(st.lists(IDS, min_size=1, max_size=8, unique=True))
     rows = tuple(draw(requests(request_id, chunk)) for request_id in ids)
+    if draw(st.booleans()):
+        rows = tuple(replace(row, engine_arrival_us=None) for row in rows)
     return Workload(rows, chunk, draw(NAMES), draw(PROVENANCE))
 
 
@@ -176,7 +179,8 @@ def test_standard_input_is_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(workload=workloads())
 def test_every_line_of_the_text_form_is_rfc_8785(workload: Workload) -> None:
     """The quick encoder and the reference agree on each record."""
-    expected = [workload.header(), *(json.loads(json.dumps(asdict(r))) for r in workload.requests)]
+    rows = ({name: asdict(r)[name] for name in workload.fields} for r in workload.requests)
+    expected = [workload.header(), *(json.loads(json.dumps(row)) for row in rows)]
     assert [rfc8785.dumps(r) + b"\n" for r in expected] == list(workload.text_lines())
 
 
@@ -235,6 +239,7 @@ def test_requests_out_of_order_are_the_same_workload() -> None:
         {"priority": 1},
         {"tenant": "t"},
         {"prefix_blocks": (0,)},
+        {"engine_arrival_us": 0},
     ],
     ids=lambda changed: next(iter(changed)),
 )
@@ -243,6 +248,37 @@ def test_every_field_reaches_the_hash(changed: dict[str, Any]) -> None:
     request = Request("a", 0, 3, 2)
     found = Workload((replace(request, **changed),), 16).sha256
     assert Workload((request,), 16).sha256 != found
+
+
+def test_an_engine_s_arrival_times_are_in_the_text_only_where_the_workload_has_them(
+    tmp_path: Path,
+) -> None:
+    """Between arrival and output, as keys sort; without them every hash stays what it was."""
+    line = (
+        '{"arrival_us":0,"engine_arrival_us":7,"output_tokens":2,"prefix_blocks":null,'
+        '"priority":0,"prompt_tokens":3,"request_id":"a","tenant":null}\n'
+    )
+    found = read_workload(jsonl(tmp_path / "w.jsonl", plain(engine_arrival_us=7)))
+    assert [line.encode()] == list(found.text_lines())[1:]
+    without = read_workload(jsonl(tmp_path / "o.jsonl", plain()))
+    assert [line.replace('"engine_arrival_us":7,', "").encode()] == list(without.text_lines())[1:]
+    for name, workload, columns in (("w", found, 8), ("o", without, 7)):
+        frame = pl.read_parquet(written(workload, tmp_path / f"{name}.parquet"))
+        assert columns == frame.width
+
+
+@pytest.mark.parametrize("given", [[7, None], [None, 7], [1, 2, None]], ids=str)
+def test_an_engine_s_arrival_times_are_in_all_requests_or_in_none(
+    given: list[int | None], tmp_path: Path
+) -> None:
+    """A scheduler could not compare the others; the first that is unlike is named."""
+    rows = [plain(request_id=str(k), engine_arrival_us=at) for k, at in enumerate(given)]
+    rule = "engine_arrival_us must be in all requests of a workload or in none, got in some"
+    with pytest.raises(InputError, match=rf"w\.jsonl:{len(rows)}: {rule}"):
+        read_workload(jsonl(tmp_path / "w.jsonl", *rows))
+    (tmp_path / "w.json").write_text(json.dumps({"schema": SCHEMA, "requests": rows}))
+    with pytest.raises(InputError, match=rf"requests\[{len(rows) - 1}\]: {rule}"):
+        read_workload(tmp_path / "w.json")
 
 
 def test_name_and_provenance_are_in_no_hash_and_the_chunk_size_is() -> None:
@@ -273,8 +309,17 @@ def test_optional_fields_have_their_defaults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    [{"priority": None}, {"tenant": None}, {"prefix_blocks": None}, {"prefix_blocks": []}],
-    ids=["null priority", "null tenant", "null prefix_blocks", "empty prefix_blocks"],
+    [
+        {"priority": None},
+        {"tenant": None},
+        {"prefix_blocks": None},
+        {"prefix_blocks": []},
+        {"engine_arrival_us": None},
+    ],
+    ids=[
+        *("null priority", "null tenant", "null prefix_blocks", "empty prefix_blocks"),
+        "null engine_arrival_us",
+    ],
 )
 def test_null_and_an_empty_list_are_the_same_as_leaving_out(
     tmp_path: Path, extra: dict[str, Any]

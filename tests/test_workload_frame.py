@@ -32,7 +32,7 @@ PerFile = settings(max_examples=40, suppress_health_check=[HealthCheck.function_
 def workloads(draw: st.DrawFn) -> Workload:
     """Any workload, in its order."""
     chunk = draw(st.none() | st.integers(1, 512))
-    requests = []
+    requests, late = [], draw(st.booleans())
     for name in draw(st.lists(IDS, min_size=1, max_size=12, unique=True)):
         prompt = draw(st.integers(1, 3000))
         most = 0 if chunk is None else -(-prompt // chunk)
@@ -46,6 +46,7 @@ def workloads(draw: st.DrawFn) -> Workload:
                 priority=draw(st.integers(-SAFE, SAFE)),
                 tenant=draw(st.none() | IDS),
                 prefix_blocks=tuple(blocks) or None,
+                engine_arrival_us=draw(st.integers(0, SAFE)) if late else None,
             )
         )
     return Workload(tuple(requests), chunk)
@@ -106,12 +107,55 @@ def test_a_bad_row_is_refused_as_the_reader_of_objects_refuses_it(
     changed: dict[str, Any], tmp_path: Path
 ) -> None:
     """Both name the same row, field and rule, and no text."""
-    path = tmp_path / "w.parquet"
-    schema = pl.Schema(DTYPES)
-    frame = pl.DataFrame([_row(request_id="-", arrival_us=0), _row(**changed)], schema=schema)
+    rows = [_row(request_id="-", arrival_us=0), _row(**changed)]
+    assert "row 1" in _refused(pl.DataFrame(rows, schema=pl.Schema(DTYPES)), tmp_path)
+
+
+@pytest.mark.parametrize("batch_rows", [2, 100])
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({2: None}, "row 2: engine_arrival_us must be in all requests"),
+        ({3: -1}, "row 3: engine_arrival_us must be >= 0"),
+        ({0: -1, 1: None}, "row 0: engine_arrival_us must be >= 0"),
+        ({1: SAFE + 1, 3: None}, "row 1: engine_arrival_us must be within"),
+        ({0: None, 1: None, 2: None}, "row 3: engine_arrival_us must be in all requests"),
+    ],
+    ids=repr,
+)
+def test_arrival_times_that_are_not_all_there_are_refused_as_by_the_reader_of_objects(
+    bad: dict[int, int | None],
+    field: str,
+    batch_rows: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first row decides whether the workload has them, across batches too."""
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", batch_rows)
+    times = [bad.get(k, 9 - k) for k in range(4)]
+    rows = [_row(request_id=str(k), engine_arrival_us=at) for k, at in enumerate(times)]
+    schema = {**DTYPES, "engine_arrival_us": pl.Int64}
+    assert field in _refused(pl.DataFrame(rows, schema=schema), tmp_path)
+
+
+def test_a_column_of_no_arrival_times_is_no_column(tmp_path: Path) -> None:
+    """Null is the same as leaving it out, typed or not."""
+    for dtype in (pl.Int64, pl.Null):
+        frame = pl.DataFrame([_row()], schema=pl.Schema(DTYPES)).with_columns(
+            engine_arrival_us=pl.lit(None, dtype)
+        )
+        path = tmp_path / "w.parquet"
+        parquet.write_frame(frame, path, {"schema": "preemption-workload/1"})
+        found = read_workload_batches(path)
+        assert list(FIELDS) == next(iter(found)).columns
+        assert read_workload(path) == workload_of(found, "w")
+
+
+def _refused(frame: pl.DataFrame, folder: Path) -> str:
+    """What both readers say of a file of this frame."""
+    path, messages = folder / "w.parquet", set()
     metadata = {"schema": "preemption-workload/1", "prefix_block_tokens": "8"}
     parquet.write_frame(frame, path, metadata)
-    messages = set()
 
     def gone_through(path: Path) -> object:
         return list(read_workload_batches(path))
@@ -122,7 +166,7 @@ def test_a_bad_row_is_refused_as_the_reader_of_objects_refuses_it(
             read(path)
         messages.add(str(told.value))
     assert len(messages) == 1
-    assert "row 1" in messages.pop()
+    return messages.pop()
 
 
 def test_ids_that_repeat_across_batches_are_refused(tmp_path: Path) -> None:

@@ -52,9 +52,13 @@ def scheduled(workload: Workload, speed: Fraction, max_gap_us: int | None) -> Wo
     """The workload that is really offered: each request arrives when it is due.
 
     Another speed is another workload, with another hash: nothing that reads the run has to know.
+    When an engine took the requests once is left out: this one takes them anew.
     """
     due = due_times((r.arrival_us for r in workload.requests), speed, max_gap_us)
-    moved = (replace(r, arrival_us=at) for r, at in zip(workload.requests, due, strict=True))
+    moved = (
+        replace(r, arrival_us=at, engine_arrival_us=None)
+        for r, at in zip(workload.requests, due, strict=True)
+    )
     return replace(workload, requests=tuple(moved))
 
 

@@ -65,6 +65,10 @@ _NO_END = (
 )
 _LOST = "a part of what the engine did was lost"
 _CACHED = "the prefix cache was filled before the run began"
+_CLOCK_SET = (
+    "the wall clock was set while the run went on: the priority scheduler compared arrival times as"
+    " it showed them, a replay compares them as if it had not been"
+)
 
 
 def manifest_of(packer: Packer, run: Path | None = None) -> dict[str, Any]:
@@ -149,7 +153,7 @@ def of_others(known: list[str] | None) -> list[str] | None:
     """What others found; what this module found before is found anew, with today's numbers."""
     if known is None:
         return None
-    plain = {_NO_END, _LOST, _CACHED}
+    plain = {_NO_END, _LOST, _CACHED, _CLOCK_SET}
     return [one for one in known if one not in plain and one.partition(" ")[2] not in _COUNTED]
 
 
@@ -286,6 +290,12 @@ def _inexact(packer: Packer, counts: Counter[str]) -> list[str]:
     )
     if caching and counts["requests_before"]:
         found.append(_CACHED)
+    if any(
+        session.rows.clock.steps
+        and value_at(session.header.facts, "scheduler.scheduling_policy") == "priority"
+        for session in sessions
+    ):
+        found.append(_CLOCK_SET)
     return found
 
 

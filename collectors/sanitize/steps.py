@@ -13,7 +13,7 @@ import polars as pl
 from collectors.sanitize.options import Blur
 from collectors.sanitize.pseudonyms import Pseudonyms, order_digits
 from replay.strict import MAX_SAFE_INTEGER
-from replay.workload import FIELDS
+from replay.workload import ENGINE_ARRIVAL, FIELDS
 from replay.workload_frame import Batches
 
 _OFF_LIST = "columns off the allow-list dropped"
@@ -70,17 +70,23 @@ def workload_chain(
     requests: int,
     merged: Mapping[str, str | None],
     start_us: int,
+    engine_start_us: int | None = None,
 ) -> Chain:
     """Chain for the batches of a workload that has a column `order`.
 
-    `merged`: what rare tenants become; `start_us`: the arrival that becomes 0.
+    `merged`: what rare tenants become; `start_us`: the arrival that becomes 0; `engine_start_us`:
+    the engine arrival that does, None where the workload has none.
     """
     digits = order_digits(requests)
     numbers = ("prompt_tokens", "output_tokens")
-    steps = [Step("times become offsets", ("arrival_us",), lambda b: _offset(b, start_us))]
+    zeros = {"arrival_us": start_us}
+    if engine_start_us is not None:
+        zeros[ENGINE_ARRIVAL] = engine_start_us
+    times = tuple(zeros)
+    steps = [Step("times become offsets", times, lambda b: _offset(b, zeros))]
     if blur.arrival_us > 1:
-        rounded = rounded_down("arrival_us", blur.arrival_us)
-        steps.append(Step("arrivals rounded", ("arrival_us",), lambda b: b.with_columns(rounded)))
+        down = [rounded_down(name, blur.arrival_us) for name in times]
+        steps.append(Step("arrivals rounded", times, lambda b: b.with_columns(down)))
     if blur.tokens > 1:
         up = [bucketed(name, blur.tokens) for name in numbers]
         steps.append(Step("tokens bucketed", numbers, lambda b: b.with_columns(up)))
@@ -100,7 +106,7 @@ def workload_chain(
             lambda b: _request_ids(b, pseudonyms, digits),
         ),
         Step("prefix blocks renumbered", ("prefix_blocks",), Renumbered().step),
-        Step(_OFF_LIST, (), lambda b: b.select(FIELDS)),
+        Step(_OFF_LIST, (), lambda b: b.select(*FIELDS, *times[1:])),
     ]
     return Chain(steps)
 
@@ -149,8 +155,8 @@ class Renumbered:
         return batch.with_columns(self(batch["prefix_blocks"]))
 
 
-def _offset(batch: pl.DataFrame, start_us: int) -> pl.DataFrame:
-    return batch.with_columns(pl.col("arrival_us") - start_us)
+def _offset(batch: pl.DataFrame, zeros: Mapping[str, int]) -> pl.DataFrame:
+    return batch.with_columns(pl.col(name) - zero for name, zero in zeros.items())
 
 
 def _without_tenants(batch: pl.DataFrame) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from collectors.traces.result import (
 from replay.errors import InputError
 from replay.parquet import read_frame
 from replay.strict import MAX_SAFE_INTEGER
-from replay.workload import MAX_REQUESTS
+from replay.workload import ENGINE_ARRIVAL, MAX_REQUESTS
 from replay.workload_frame import Batches, Head
 
 _ATTEMPT_TYPES = {name: "string" if name == "reason" else "integer" for name in ATTEMPTS}
@@ -31,12 +31,16 @@ def shareable_workload(
 ) -> tuple[Batches, pl.DataFrame, Report]:
     """The workload to share, its attempts, and a report that is full once the batches were read.
 
-    The earliest of both is time 0. Reading the batches twice counts twice.
+    The earliest of both is time 0; of engine arrivals their own earliest. Reading the batches twice
+    counts twice.
     """
-    start_us: int = next(iter(batches))["arrival_us"][0]
-    start_us = min([start_us, *attempts["arrival_us"].to_list()])
+    first = next(iter(batches))
+    start_us: int = min([first["arrival_us"][0], *attempts["arrival_us"].to_list()])
+    engine_start_us = None
+    if ENGINE_ARRIVAL in first:  # from another zero, and in another order
+        engine_start_us = min(b.select(pl.col(ENGINE_ARRIVAL).min()).item() for b in batches)
     merged = merged_tenants([_requests_of_tenants(batches, blur)], blur)
-    chain = workload_chain(pseudonyms, blur, batches.requests, merged, start_us)
+    chain = workload_chain(pseudonyms, blur, batches.requests, merged, start_us, engine_start_us)
 
     def read() -> Iterator[pl.DataFrame]:
         return map(chain, ordered(batches))

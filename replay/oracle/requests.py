@@ -9,7 +9,7 @@ from replay.events import Kind
 from replay.oracle.blocks import Block
 from replay.workload import Request
 
-Key = tuple[int, int]
+Key = tuple[int, int, int]
 
 
 @dataclass(eq=False)
@@ -26,7 +26,7 @@ class Progress:
     prompt: int = field(init=False)
     known: int = field(init=False)
     last: int = field(init=False)  # `known` when it is complete
-    key: Key = field(init=False)  # (priority, arrival time): the workload is in order of arrival
+    key: Key = field(init=False)  # (priority, arrival time, place): without times, place decides
     computed: int = 0
     in_flight: int = 0
     held: int = 0  # blocks
@@ -50,7 +50,7 @@ class Progress:
         row = self.request
         self.prompt = self.known = row.prompt_tokens
         self.last = row.prompt_tokens + row.output_tokens
-        self.key = (row.priority, self.index)
+        self.key = (row.priority, row.engine_arrival_us or 0, self.index)
 
     @property
     def generated(self) -> int:

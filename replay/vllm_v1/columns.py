@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replay.vllm_v1.state import Ints
-from replay.workload import Workload
+from replay.workload import ENGINE_ARRIVAL, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +14,8 @@ class Columns:
 
     `chunk_start` has one more entry than there are requests, and
     `chunks[chunk_start[r] + k]` is a number for chunk k of r's prompt and all chunks before it,
-    from 0 without gaps; both empty without `prefix_blocks`.
+    from 0 without gaps; both empty without `prefix_blocks`. `engine_arrival_us` is None where the
+    workload has none.
     """
 
     arrival_us: Ints
@@ -24,6 +25,7 @@ class Columns:
     chunk_start: Ints
     chunks: Ints
     chunk_tokens: int = 1
+    engine_arrival_us: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_us)
@@ -33,6 +35,9 @@ def columns_of(workload: Workload) -> Columns:
     """Columns of a workload."""
     requests = workload.requests
     chunk_start, chunks = _chunks(workload)
+    engine_arrival_us = None
+    if ENGINE_ARRIVAL in workload.fields:
+        engine_arrival_us = np.array([r.engine_arrival_us for r in requests], np.int64)
     return Columns(
         arrival_us=np.array([r.arrival_us for r in requests], np.int64),
         prompt_tokens=np.array([r.prompt_tokens for r in requests], np.int64),
@@ -41,6 +46,7 @@ def columns_of(workload: Workload) -> Columns:
         chunk_start=chunk_start,
         chunks=chunks,
         chunk_tokens=workload.prefix_block_tokens or 1,
+        engine_arrival_us=engine_arrival_us,
     )
 
 

@@ -309,7 +309,7 @@ def _requests(columns: Columns, config: Config) -> Ints:
     requests[:, PRIORITY] = columns.priority
     requests[:, [REPLAYED, ADMITTED, FIRST_TOKEN, COMPLETED]] = -1
     if engine.scheduling_policy == "priority":
-        by_rank = np.argsort(columns.priority, kind="stable")  # workload order is arrival order
+        by_rank = _by_rank(columns)
         requests[:, BY_RANK] = by_rank
         requests[by_rank, RANK] = np.arange(len(columns))
     if engine.enable_prefix_caching:
@@ -321,6 +321,13 @@ def _requests(columns: Columns, config: Config) -> Ints:
         shared = (int(columns.chunks.max(initial=-1)) + 1) * _chunk_names(columns, config)
         requests[:, OWN_NAMES] = shared + np.cumsum(blocks) - blocks
     return requests
+
+
+def _by_rank(columns: Columns) -> Ints:
+    """Requests by (priority, arrival time, order); without that time the order is the arrivals'."""
+    if columns.engine_arrival_us is None:
+        return np.argsort(columns.priority, kind="stable")
+    return np.lexsort((columns.engine_arrival_us, columns.priority))  # stable, last key first
 
 
 def _chunk_names(columns: Columns, config: Config) -> int:
