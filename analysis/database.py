@@ -18,8 +18,9 @@ from replay.output import new_file
 from replay.strict import named_version, printable
 from replay.version import __version__
 
-SCHEMA = "preemption-store/6"
+SCHEMA = "preemption-store/7"
 REBUILD = "rebuild it with preempt load"
+MEMORY_LIMIT = "1GB"
 Setting = str | bool | int | float | list[str]
 # No extension is fetched, no variable of this program is mistaken for a table.
 CONFIG: dict[str, Setting] = {
@@ -45,7 +46,8 @@ def connect(
         return db
     if not read_only and not path.exists():
         _make(path)
-    db = open_file(path, read_only=read_only, wait_seconds=wait_seconds, config=CONFIG)
+    config = CONFIG | {"memory_limit": MEMORY_LIMIT}  # the rest is spilled beside the file
+    db = open_file(path, read_only=read_only, wait_seconds=wait_seconds, config=config)
     try:
         check_version(db, str(path))
     except BaseException:

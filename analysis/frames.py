@@ -15,15 +15,8 @@ from collectors.run import ARRIVALS, Run, manifest_schema, run_workload, value_a
 from replay.canonical import canonical_json, sha256
 from replay.config import Config, Limits
 from replay.errors import InputError, describe
-from replay.events import (
-    COLUMN,
-    NEVER_NULL,
-    NULL,
-    event_sha256,
-    names_by_code,
-    to_frame,
-)
-from replay.ledger import Ledger
+from replay.events import COLUMN, NEVER_NULL, NULL, names_by_code, to_frame
+from replay.ledger import AnyLedger, LedgerColumns
 from replay.receipt import HASHES, receipt_sha256
 from replay.requests_table import COLUMNS as REQUEST_TABLE
 from replay.requests_table import TIMED_COLUMNS
@@ -58,7 +51,7 @@ _TYPES = {"string": pl.String, "integer": pl.Int64, "boolean": pl.Boolean, "floa
 _VERIFY = "; preempt verify says which equation fails"
 
 
-def ledger_row(ledger: Ledger, place: str) -> dict[str, Any]:
+def ledger_row(ledger: AnyLedger, place: str) -> dict[str, Any]:
     """Row of `modelled_ledgers`; every hash of the receipt is checked first."""
     receipt = ledger.receipt
     _check_hashes(ledger, place)
@@ -108,14 +101,14 @@ def _count(value: object, place: str, name: str) -> int | None:
     return None if value is None else integer(value, place, name)
 
 
-def ledger_key(ledger: Ledger, place: str) -> tuple[str, str | None]:
+def ledger_key(ledger: AnyLedger, place: str) -> tuple[str, str | None]:
     """`ledger_id`, and the `run_id` of the run that the workload came from or None."""
     found = (ledger.workload.provenance or {}).get("run_id")
     run_id = None if found is None else identifier(found, place, "workload provenance.run_id")
     return ledger.receipt["receipt_sha256"], run_id
 
 
-def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
+def request_frame(ledger: AnyLedger, place: str) -> pl.DataFrame:
     """Rows of `modelled_requests` without its two keys, in workload order."""
     columns = REQUEST_TABLE | TIMED_COLUMNS
     absent = [pl.lit(None).alias(c) for c in TIMED_COLUMNS if c not in ledger.requests.columns]
@@ -125,7 +118,7 @@ def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
         )
     except pl.exceptions.PolarsError as exc:
         raise InputError(place, "requests", "must hold the contract's types") from exc
-    if frame["request_id"].to_list() != ledger.request_ids:
+    if not frame["request_id"].equals(ledger.workload.column("request_id"), null_equal=True):
         raise InputError(place, "requests", "must be those of the workload, in its order" + _VERIFY)
     for status in frame["status"].unique().to_list():
         choice(status, place, "requests.status", ("complete", "censored"))
@@ -135,20 +128,18 @@ def request_frame(ledger: Ledger, place: str) -> pl.DataFrame:
     return frame
 
 
-def event_frame(ledger: Ledger, place: str) -> pl.DataFrame:
+def event_frame(ledger: AnyLedger, place: str) -> pl.DataFrame:
     """Rows of `modelled_events` without the two keys, codes and indexes as names."""
     rows, ids = ledger.events, ledger.request_ids
-    for name in NEVER_NULL:
-        nulls = int((rows[:, COLUMN[name]] == NULL).sum())
-        if nulls:
-            raise InputError(place, f"events.{name}", "must not be null", f"{nulls} nulls")
     for name, options in names_by_code(ids).items():
         codes = rows[:, COLUMN[name]]
         known = (codes == NULL) | ((codes >= 0) & (codes < len(options)))
         if not known.all():
             rule = "must be a name that the workload or the contract knows"
             raise InputError(place, f"events.{name}", rule + _VERIFY)
-    return to_frame(rows, ids)
+    frame = ledger.named_events if isinstance(ledger, LedgerColumns) else to_frame(rows, ids)
+    _refuse_nulls(frame, NEVER_NULL, place, "events")
+    return frame
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -258,7 +249,7 @@ def _check_sentences(found: Any, place: str, name: str) -> None:
         raise InputError(place, f"receipt.{name}", rule, describe(found))
 
 
-def _check_hashes(ledger: Ledger, place: str) -> None:
+def _check_hashes(ledger: AnyLedger, place: str) -> None:
     receipt, workload = ledger.receipt, ledger.workload
     for name in HASHES:
         found = receipt.get(name)
@@ -273,7 +264,7 @@ def _check_hashes(ledger: Ledger, place: str) -> None:
         "receipt_sha256": own,
         "workload_sha256": workload.sha256,
         "input_sha256": ledger.config.input_sha256(workload.sha256),
-        "event_sha256": event_sha256(ledger.events, ledger.config),
+        "event_sha256": ledger.event_sha256,
     }
     for name, value in expected.items():
         if receipt[name] != value:

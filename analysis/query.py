@@ -26,7 +26,7 @@ from replay.limitations import LIMITATIONS
 
 SCHEMA = "preemption-query/1"  # of the Parquet files that hold a result
 MAX_QUERY_CHARACTERS = 2**20
-MEMORY_LIMIT = "2GB"
+MEMORY_LIMIT = "3GB"
 TEMPORARY_LIMIT = "10GB"  # what does not fit the memory is spilled to a private directory
 MAX_THREADS = 8
 CHUNK_ROWS = 2048

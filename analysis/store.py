@@ -5,30 +5,53 @@ fails or is killed leaves what was there.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 
 from analysis import frames
-from analysis.database import REBUILD, SCHEMA, connect, create, transaction
+from analysis.ahead import ahead
+from analysis.database import SCHEMA, connect, create, transaction
 from analysis.errors import ContentConflict
 from analysis.growth import grown
+from analysis.ledgers import (
+    ADDED,
+    AUTO,
+    CHECKS,
+    REFRESHED,
+    STATES,
+    THERE,
+    EventProgress,
+    Key,
+    Prepared,
+    add_ledger,
+    known_ledgers,
+    prepare,
+    read_prepared,
+)
 from analysis.tables import insert_frame, insert_row, same_rows
 from collectors.run import Run, read_run
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError, describe
-from replay.ledger import Ledger, read_ledger
-from replay.oracle.verify import verify_ledger
+from replay.ledger import Ledger
 from replay.strict import check_schema, choice, identifier, parse_json, printable, read_text, table
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
+    "ADDED",
+    "AUTO",
+    "CHECKS",
+    "REFRESHED",
     "SCHEMA",
+    "STATES",
+    "THERE",
     "Loaded",
     "connect",
     "create",
@@ -40,7 +63,6 @@ __all__ = [
 
 GATE_REPORT = "preemption-gate-report/1"
 VERDICTS = ("pass", "fail", "inconclusive", "refused")
-EventProgress: TypeAlias = Callable[[int, int], None]  # (events verified, events)
 Notice: TypeAlias = Callable[[Path], EventProgress | None]
 _RUN_TABLES = {
     "measured_requests": "requests",
@@ -48,9 +70,6 @@ _RUN_TABLES = {
     "measured_steps": "steps",
     "metric_samples": "samples",
 }
-
-
-STATES = ADDED, REFRESHED, THERE = "added", "refreshed", "already there"
 
 
 @dataclass(frozen=True)
@@ -90,7 +109,7 @@ def load_ledger(
     `place` is for messages, `progress` hears how far the oracle is.
     """
     with transaction(db, place):
-        return _add_ledger(db, ledger, place, progress)
+        return add_ledger(db, prepare(ledger, place), progress) == ADDED
 
 
 def load_gate_report(
@@ -107,15 +126,24 @@ def load_path(
     notice: Notice = lambda _: None,
     *,
     refresh: bool = False,
+    check: str = AUTO,
 ) -> list[Loaded]:
     """Add what `path` holds, all of it or nothing.
 
     A directory with receipt.json is a ledger, one with manifest.json a run, a JSON file a gate
     report; any other directory stands for what `sources` finds in it. `notice` hears of each path
-    before it is read, and may give who is to hear how far it is verified. `refresh`: `load_run`.
+    before it is added, and may give who is to hear how far it is walked. `refresh`: `load_run`;
+    `check`: one of `CHECKS`, how ledgers are. The next is read while one is added.
     """
     with transaction(db, printable(str(path), 200)):
-        return [_load(db, source, notice, refresh=refresh) for source in sources(path)]
+        places, known = sources(path), known_ledgers(db)
+        read = ahead(partial(_read, place, check, known) for place in places)
+        with closing(read):
+            loaded = []
+            for place in places:
+                progress = notice(place)
+                loaded.append(_add(db, place, next(read), progress, refresh=refresh))
+            return loaded
 
 
 def sources(path: Path) -> list[Path]:
@@ -153,21 +181,32 @@ def _kind(path: Path) -> str | None:
     return "ledger" if ledger else "run" if run else None
 
 
-def _load(db: duckdb.DuckDBPyConnection, path: Path, notice: Notice, *, refresh: bool) -> Loaded:
-    progress = notice(path)
+def _read(path: Path, check: str, known: Collection[Key]) -> Prepared | Run | Mapping[str, Any]:
+    """A ledger, run or gate report, read and checked as far as no database is needed."""
     match _kind(path):
         case "ledger":
-            ledger = read_ledger(path)
-            added = _add_ledger(db, ledger, str(path), progress)
-            ledger_id, run_id = frames.ledger_key(ledger, str(path))
-            return Loaded(path, "ledger", ledger_id, run_id, ADDED if added else THERE)
+            return read_prepared(path, check, known)
         case "run":
-            run = read_run(path)
-            return Loaded(path, "run", run.run_id, run.run_id, _add_run(db, run, refresh=refresh))
-    report = parse_json(read_text(path), str(path))
-    added = _add_report(db, table(report, str(path), ""), str(path))
-    state = ADDED if added else THERE
-    return Loaded(path, "gate report", report["report_sha256"], None, state)
+            return read_run(path)
+    return table(parse_json(read_text(path), str(path)), str(path), "")
+
+
+def _add(
+    db: duckdb.DuckDBPyConnection,
+    path: Path,
+    found: Prepared | Run | Mapping[str, Any],
+    progress: EventProgress | None,
+    *,
+    refresh: bool,
+) -> Loaded:
+    if isinstance(found, Prepared):
+        state = add_ledger(db, found, progress)
+        return Loaded(path, "ledger", found.row["ledger_id"], found.row["run_id"], state)
+    if isinstance(found, Run):
+        state = _add_run(db, found, refresh=refresh)
+        return Loaded(path, "run", found.run_id, found.run_id, state)
+    state = ADDED if _add_report(db, found, str(path)) else THERE
+    return Loaded(path, "gate report", found["report_sha256"], None, state)
 
 
 def _add_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool) -> str:
@@ -208,43 +247,6 @@ def _insert_run(
         insert_frame(db, name, frame)
 
 
-def _add_ledger(
-    db: duckdb.DuckDBPyConnection, ledger: Ledger, place: str, progress: EventProgress | None
-) -> bool:
-    row = frames.ledger_row(ledger, place)
-    where = {name: row[name] for name in ("ledger_id", "run_id")}
-    requests = _keyed(frames.request_frame(ledger, place), where)
-    known = db.execute(
-        "SELECT 1 FROM modelled_ledgers"
-        " WHERE ledger_id = $ledger_id AND run_id IS NOT DISTINCT FROM $run_id",
-        where,
-    ).fetchone()
-    if known is None:
-        events = _keyed(frames.event_frame(ledger, place), where)
-        _check_ledger(ledger, place, progress)
-        insert_row(db, "modelled_ledgers", row)
-        insert_frame(db, "modelled_requests", requests)
-        insert_frame(db, "modelled_events", events)
-        return True
-    # The receipt's hashes, just checked, hold everything else.
-    if not same_rows(db, "modelled_requests", requests, where):
-        raise ContentConflict(
-            f"{printable(place, 200)}: the ledger is already loaded with another requests.parquet;"
-            f" preempt verify says which is right; use another database, or {REBUILD}"
-        )
-    return False
-
-
-def _check_ledger(ledger: Ledger, place: str, progress: EventProgress | None) -> None:
-    """Refuse what the oracle refuses; the hashes alone say only that nothing was changed since."""
-    violations = verify_ledger(ledger, progress)
-    if violations:
-        first = violations[0]
-        where = "" if first.seq is None else f"seq {first.seq}: "
-        rule = f"must hold (preempt verify names {len(violations)} violations)"
-        raise InputError(printable(place, 200), f"{where}{first.equation}", rule)
-
-
 def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place: str) -> bool:
     check_schema(report.get("schema"), GATE_REPORT, place)
     gate = table(report.get("gate"), place, "gate")
@@ -268,10 +270,3 @@ def _add_report(db: duckdb.DuckDBPyConnection, report: Mapping[str, Any], place:
         return False
     insert_row(db, "gate_results", row)
     return True
-
-
-def _keyed(frame: "pl.DataFrame", keys: Mapping[str, str | None]) -> "pl.DataFrame":
-    import polars as pl
-
-    constants = [pl.lit(value, dtype=pl.String).alias(name) for name, value in keys.items()]
-    return frame.select(*constants, *frame.columns)

@@ -1,16 +1,21 @@
 """Rows into a table of the store, and whether it holds them already.
 
-They go in through a private temporary Parquet file of the checked frames: DuckDB reads polars
-frames only with pyarrow, and reading the source files a second time could find something else in
-them than what was checked.
+Checked frames go in through a private temporary Parquet file: DuckDB reads polars frames only with
+pyarrow. A large file that was checked goes in itself, if it has not changed since.
 """
 
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
+
+from replay.errors import InputError
+from replay.strict import open_regular
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,15 +30,74 @@ def insert_row(
     db.execute(f"{insert} INTO {name} ({columns}) VALUES ({marks})", list(row.values()))
 
 
-def insert_frame(db: duckdb.DuckDBPyConnection, name: str, frame: "pl.DataFrame") -> None:
-    """Add the rows of a frame, whose columns are the table's."""
+@dataclass(frozen=True)
+class Unchanged:
+    """A Parquet file that was read and checked, and may go in as it is if it still is as it was."""
+
+    path: Path
+    columns: tuple[str, ...]
+    signature: tuple[int, ...]
+
+    @classmethod
+    def before_reading(cls, path: Path, columns: Iterable[str]) -> "Unchanged":
+        """To be called before the file is read."""
+        return cls(path, tuple(columns), _signature(path.stat()))
+
+    @contextmanager
+    def opened(self) -> Iterator[str]:
+        """Path of the file by descriptor; `InputError` if it is another, or changes."""
+        with open_regular(self.path) as file:
+            self._check(file)
+            yield f"/dev/fd/{file.fileno()}"
+            self._check(file)
+
+    def _check(self, file: BinaryIO) -> None:
+        if _signature(os.fstat(file.fileno())) != self.signature:
+            rule = "must not change while it is loaded; load it again"
+            raise InputError(str(self.path), "", rule)
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def insert_file(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    file: Unchanged,
+    keys: Mapping[str, str | None],
+) -> None:
+    """Add the rows of a file, as `insert_frame` does those of a frame."""
+    with file.opened() as path:
+        _insert(db, name, path, ", ".join(file.columns), keys)
+
+
+def insert_frame(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    frame: "pl.DataFrame",
+    keys: Mapping[str, str | None] | None = None,
+) -> None:
+    """Add the rows of a frame, whose columns are the table's but for the `keys` of all rows."""
     if frame.is_empty():
         return
     with _parquet(frame) as path:
-        db.execute(
-            f"INSERT INTO {name} BY NAME FROM read_parquet(?, hive_partitioning = false)",
-            [path],
-        )
+        _insert(db, name, path, "*", keys or {})
+
+
+def _insert(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    path: str,
+    columns: str,
+    keys: Mapping[str, str | None],
+) -> None:
+    constants = "".join(f"CAST(${key} AS VARCHAR) AS {key}, " for key in keys)
+    db.execute(
+        f"INSERT INTO {name} BY NAME SELECT {constants}{columns}"  # noqa: S608 - own names
+        " FROM read_parquet($path, hive_partitioning = false)",
+        {**keys, "path": path},
+    )
 
 
 def same_rows(

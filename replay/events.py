@@ -1,7 +1,8 @@
 """The event contract: 33 columns, their codes and the binary form that is hashed (SPEC §7).
 
-A ledger's events are one integer array, a row per event, whose memory is the binary form; an
-`Event` is one row by name, for code that looks at events one by one.
+A ledger's events are one integer array, a row per event; in memory they lie by row where a replay
+made them, as in the binary form, and by column where a file was read. An `Event` is one row by
+name, for code that looks at events one by one.
 """
 
 import hashlib
@@ -24,8 +25,8 @@ SCHEMA = "preemption-ledger/1"
 NULL = -(2**63)
 UNKNOWN = -1  # code of a name no workload or code table knows
 
-# Events in rows: shape (events, 33), C-contiguous little-endian int64, columns in the order of
-# `COLUMNS`, requests as indexes, names as codes, absent as NULL.
+# Events in rows: shape (events, 33), little-endian int64, columns in the order of `COLUMNS`,
+# requests as indexes, names as codes, absent as NULL.
 Rows: TypeAlias = NDArray[np.int64]
 
 
@@ -152,8 +153,8 @@ def export_header(config: Config) -> dict[str, Any]:
 def binary_form(rows: Rows, config: Config) -> Iterator[bytes]:
     """What `event_sha256` covers: the header line, then all records, some at a time."""
     yield canonical_json(ledger_header(config)) + b"\n"
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        yield rows[start : start + _CHUNK_ROWS].astype(_TYPE, copy=False).tobytes()
+    for part in _parts(rows):
+        yield rows[part].astype(_TYPE, copy=False).tobytes()
 
 
 def event_sha256(rows: Rows, config: Config) -> str:
@@ -179,18 +180,22 @@ def named(event: Event, request_ids: Sequence[str]) -> dict[str, Any]:
 def json_lines(rows: Rows, config: Config, request_ids: Sequence[str]) -> Iterator[bytes]:
     """`events.jsonl`: header line with the limitations, then canonical JSON per event."""
     yield canonical_line(export_header(config))
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        for event in to_events(rows[start : start + _CHUNK_ROWS]):
+    for part in _parts(rows):
+        for event in to_events(rows[part]):
             yield canonical_line(named(event, request_ids))
 
 
-def names_by_code(request_ids: Sequence[str]) -> dict[str, Sequence[str]]:
+def names_by_code(
+    request_ids: "Sequence[str] | pl.Series",
+) -> "dict[str, Sequence[str] | pl.Series]":
     """For each column of names, the names by the code or index that rows hold."""
-    codes = {column: [c.name.lower() for c in kind] for column, kind in CODES.items()}
+    codes: dict[str, Sequence[str] | pl.Series] = {
+        column: [c.name.lower() for c in kind] for column, kind in CODES.items()
+    }
     return codes | dict.fromkeys(REQUEST_COLUMNS, request_ids)
 
 
-def to_frame(rows: Rows, request_ids: Sequence[str]) -> "pl.DataFrame":
+def to_frame(rows: Rows, request_ids: "Sequence[str] | pl.Series") -> "pl.DataFrame":
     """Rows as `events.parquet` holds them: names for codes and indexes, null for NULL.
 
     Every code and index must be a known one.
@@ -208,19 +213,36 @@ def to_frame(rows: Rows, request_ids: Sequence[str]) -> "pl.DataFrame":
     return pl.DataFrame(columns)
 
 
-def from_frame(frame: "pl.DataFrame", request_ids: Sequence[str]) -> Rows:
-    """Rows of a frame of 64-bit integers and names; a name nobody knows becomes `UNKNOWN`."""
+def from_frame(frame: "pl.DataFrame", request_ids: "Sequence[str] | pl.Series") -> Rows:
+    """Rows of a frame of 64-bit integers and names; a name nobody knows becomes `UNKNOWN`.
+
+    The ids must be unique.
+    """
     import polars as pl
 
-    names = names_by_code(request_ids)
-    rows = np.empty((frame.height, len(COLUMNS)), _TYPE)
+    kinds: dict[str, pl.Enum] = {}
+    for name, names in names_by_code(request_ids).items():
+        kinds[name] = kinds["request_id"] if name == "requester_id" else pl.Enum(names)
+    columns = np.empty((len(COLUMNS), frame.height), _TYPE)
     for place, name in enumerate(COLUMNS):
         column = frame[name]
-        if name in names:
-            # Nulls take the default too, and are put back below.
-            codes = column.replace_strict(
-                names[name], range(len(names[name])), default=UNKNOWN, return_dtype=pl.Int64
-            )
-            column = codes.set(column.is_null(), None)
-        rows[:, place] = column.cast(pl.Int64).fill_null(NULL).to_numpy()
-    return rows
+        if name in kinds:
+            codes = column.cast(kinds[name], strict=False).to_physical().cast(pl.Int64)
+            column = codes.fill_null(UNKNOWN).set(column.is_null(), None)
+        columns[place] = column.cast(pl.Int64).fill_null(NULL).to_numpy()
+    return columns.T
+
+
+def columns_of(rows: Rows) -> NDArray[np.int64]:
+    """The same numbers by column, each of them contiguous: shape (33, events)."""
+    if rows.T.flags.c_contiguous:
+        return rows.T
+    columns = np.empty((len(COLUMNS), len(rows)), np.int64)
+    for part in _parts(rows):
+        columns[:, part] = rows[part].T
+    return columns
+
+
+def _parts(rows: Rows) -> Iterator[slice]:
+    """Some rows at a time: what is turned at once should stay in the cache."""
+    return (slice(start, start + _CHUNK_ROWS) for start in range(0, len(rows), _CHUNK_ROWS))

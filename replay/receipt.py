@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from replay.limitations import labels
 from replay.timed_steps import TimedSteps
 from replay.totals import totals
 from replay.version import __version__
-from replay.workload import Workload
+
+if TYPE_CHECKING:
+    from replay.workload_columns import AnyWorkload
 
 SCHEMA = "preemption-receipt/1"
 HASHES = ("workload_sha256", "input_sha256", "event_sha256", "receipt_sha256")
@@ -46,20 +48,20 @@ def victim_rule(profile: str, victim: str, scheduling_policy: str | None) -> str
 
 
 def build_receipt(
-    workload: Workload,
+    workload: "AnyWorkload",
     config: Config,
     rows: Rows,
     conservation: Sequence[dict[str, Any]],
     sums: Mapping[str, Any] | None = None,
     timed_steps: TimedSteps | None = None,
+    known_event_sha256: str | None = None,
 ) -> dict[str, Any]:
     """Receipt of a ledger; `conservation` is one record per equation the oracle checked.
 
-    `sums` are its `totals` where they are known already; `timed_steps` is what the steps of a timed
-    replay came to, which no event says.
+    `sums` are its `totals` and `known_event_sha256` its hash where they are known already;
+    `timed_steps` is what the steps of a timed replay came to, which no event says.
     """
     engine, policy = config.engine, config.policy
-    ids = [r.request_id for r in workload.requests]
     receipt: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": {"name": "preemption-ledger", "version": __version__},
@@ -91,13 +93,13 @@ def build_receipt(
         "conservation": list(conservation),
         "fairness": {
             **dataclasses.asdict(config.fairness),
-            "flagged_wait": [ids[k] for k in _requests(rows, Kind.FLAG_WAIT)],
-            "flagged_repeat": [ids[k] for k in _requests(rows, Kind.FLAG_REPEAT)],
+            "flagged_wait": _flagged(workload, rows, Kind.FLAG_WAIT),
+            "flagged_repeat": _flagged(workload, rows, Kind.FLAG_REPEAT),
         },
         **labels(config),
         "workload_sha256": workload.sha256,
         "input_sha256": config.input_sha256(workload.sha256),
-        "event_sha256": event_sha256(rows, config),
+        "event_sha256": known_event_sha256 or event_sha256(rows, config),
     }
     return receipt | {"receipt_sha256": receipt_sha256(receipt)}
 
@@ -130,6 +132,7 @@ def _timing(config: Config, steps: TimedSteps | None) -> dict[str, Any]:
     return {"timing": timing}
 
 
-def _requests(rows: Rows, kind: Kind) -> list[int]:
-    found: list[int] = np.sort(rows[rows[:, COLUMN["kind"]] == kind, COLUMN["request_id"]]).tolist()
-    return found
+def _flagged(workload: "AnyWorkload", rows: Rows, kind: Kind) -> list[str]:
+    """Ids of the requests that were flagged, in workload order."""
+    who = np.sort(rows[rows[:, COLUMN["kind"]] == kind, COLUMN["request_id"]])
+    return workload.column("request_id").gather(who).to_list() if len(who) else []

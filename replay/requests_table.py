@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.events import COLUMN, NULL, Kind, Rows
-from replay.workload import Workload
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from replay.workload_columns import AnyWorkload
 
 # Column -> Parquet type, in file order.
 COLUMNS = {
@@ -68,7 +69,7 @@ def columns(*, timed: bool) -> dict[str, str]:
     return COLUMNS | TIMED_COLUMNS if timed else COLUMNS
 
 
-def request_table(workload: Workload, rows: Rows, *, timed: bool = False) -> "pl.DataFrame":
+def request_table(workload: "AnyWorkload", rows: Rows, *, timed: bool = False) -> "pl.DataFrame":
     """Rows in workload order; marks never reached are null, charges never made are 0.
 
     Every event must name a request of the workload. `timed` adds the columns of a timed replay.
@@ -84,10 +85,10 @@ def request_table(workload: Workload, rows: Rows, *, timed: bool = False) -> "pl
     found["modelled_ttft_ticks"] = np.where(first == NULL, NULL, first - found["arrival_tick"])
     ends, status = pl.Series(STATUSES), found.pop("status")
     table = {
-        "request_id": pl.Series([r.request_id for r in workload.requests], dtype=pl.String),
+        "request_id": workload.column("request_id"),
         "status": ends.gather(_with_nulls(status, status == NULL)),
-        "output_tokens": pl.Series([r.output_tokens for r in workload.requests], dtype=pl.Int64),
-        "tenant": pl.Series([r.tenant for r in workload.requests], dtype=pl.String),
+        "output_tokens": workload.column("output_tokens"),
+        "tenant": workload.column("tenant"),
         "modelled_tpot_ticks": _with_nulls((end - first) / np.where(spaced, gaps, 1), ~spaced),
     }
     table |= {name: pl.Series(found.pop(name) != 0) for name in _FLAGS.values()}

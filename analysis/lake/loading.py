@@ -50,6 +50,7 @@ def load_path(
     notice: Notice = lambda _: None,
     *,
     refresh: bool = False,
+    check: str = store.AUTO,
     wait_seconds: float = 30.0,
 ) -> list[Loaded]:
     """Add what `path` holds to the lake at `root`, made if missing; as `store.load_path`.
@@ -67,7 +68,7 @@ def load_path(
                 db.execute(f"SET threads = {min(MAX_THREADS, os.cpu_count() or 1)}")
                 db.execute(f"SET temp_directory = {literal(str(stage / 'spilled'))}")
                 _seed(db, root, claimed)
-            loaded = store.load_path(db, path, notice, refresh=refresh)
+            loaded = store.load_path(db, path, notice, refresh=refresh, check=check)
             new = [item for item in loaded if item.state != store.THERE]
             for item in new:
                 if item.id not in claimed:  # so nobody looked whether the lake has it
@@ -126,8 +127,11 @@ def _write(db: duckdb.DuckDBPyConnection, root: Path, stage: Path, item: Loaded)
             where = {"ledger_id": item.id, "run_id": item.run_id}
         case _:
             below, name, where = "", f"{item.id}.parquet", {"report_sha256": item.id}
+    tables = _GROUP[item.kind]
+    if item.kind == "ledger" and item.state == store.REFRESHED:
+        tables = tables[-1:]  # it was checked more closely, that is all
     files = {}
-    for table in _GROUP[item.kind]:
+    for table in tables:
         written = directory / f"{table}.parquet"
         export(db, table, where, written)
         files[root / table / below / name] = written

@@ -32,6 +32,15 @@ FORMATS = ("table", "csv", "json", "parquet")
     "--lake", type=options.PATH, help="Directory of Parquet partitions instead, made if missing."
 )
 @click.option("--refresh", is_flag=True, help="Replace runs that are loaded with other content.")
+@click.option(
+    "--verify",
+    "check",
+    type=click.Choice(("auto", "events", "columns")),
+    default="auto",
+    show_default=True,
+    help="How ledgers are checked: each event derived again, or whole columns. auto: columns where"
+    " there are more than 50,000 events.",
+)
 @options.quiet
 @options.as_json
 def load_command(
@@ -39,6 +48,7 @@ def load_command(
     database: Path | None,
     lake: Path | None,
     refresh: bool,
+    check: str,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -68,7 +78,7 @@ def load_command(
     loaded: list[Loaded] = []
     for path in paths:  # before a database is made for nothing
         store.sources(path)
-    with _private_files(), _loader(database, lake, refresh=refresh) as load:
+    with _private_files(), _loader(database, lake, refresh=refresh, check=check) as load:
         for path in paths:
             with progress_shown(quiet=quiet) as progress:
                 found = load(path, lambda part: _loading(progress, part))
@@ -192,17 +202,17 @@ def _one_of(database: Path | None, lake: Path | None) -> Path:
 
 @contextmanager
 def _loader(
-    database: Path | None, lake: Path | None, *, refresh: bool
+    database: Path | None, lake: Path | None, *, refresh: bool, check: str
 ) -> Iterator[Callable[[Path, "Notice"], list["Loaded"]]]:
     """What loads a path into the one of the two that was named."""
     from analysis import store
     from analysis.lake.loading import load_path
 
     if lake is not None:
-        yield lambda path, notice: load_path(lake, path, notice, refresh=refresh)
+        yield lambda path, notice: load_path(lake, path, notice, refresh=refresh, check=check)
         return
     with store.connect(database) as db:
-        yield lambda path, notice: store.load_path(db, path, notice, refresh=refresh)
+        yield lambda path, notice: store.load_path(db, path, notice, refresh=refresh, check=check)
 
 
 def _check_out(out: Path, database: Path | None, lake: Path | None) -> None:

@@ -6,15 +6,18 @@ each event says and did, not what should have happened instead; that is the walk
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replay.config import Config
-from replay.events import NULL, Kind, Reason, Recovery, Rows
+from replay.events import NULL, Kind, Reason, Recovery, Rows, columns_of
 from replay.oracle import names
 from replay.oracle.columns import ENTRIES, Columns, Ints, Own
 from replay.oracle.walk import Violation
-from replay.workload import Workload
+
+if TYPE_CHECKING:
+    from replay.workload_columns import AnyWorkload
 
 _FLAGS = (Kind.FLAG_WAIT, Kind.FLAG_REPEAT)
 # The order of a step. A replay's `recovered` comes with the token that ends it.
@@ -64,13 +67,13 @@ def coverage(config: Config) -> Mapping[str, str]:
     }
 
 
-def check_rows(workload: Workload, config: Config, rows: Rows) -> list[Violation]:
+def check_rows(workload: "AnyWorkload", config: Config, rows: Rows) -> list[Violation]:
     """Violations that the columns show, in order of `seq`; those of no event come first.
 
     Every row must name a known kind and a request of the workload, and hold what is never null.
     """
     found: list[Violation] = []
-    ledger = Columns(np.ascontiguousarray(rows.T), found)
+    ledger = Columns(columns_of(rows), found)
     own = Own(ledger, len(workload))
     _sequence(ledger, config)
     _blocks(ledger, config)
@@ -139,9 +142,9 @@ def _blocks(ledger: Columns, config: Config) -> None:
     ledger.equal("occupied_blocks_after", before, ~(entries | exits))
 
 
-def _facts(own: Own, workload: Workload, config: Config) -> None:
+def _facts(own: Own, workload: "AnyWorkload", config: Config) -> None:
     facts = ("priority", "arrival_us", "prompt_tokens", "output_tokens")
-    values = [np.array([getattr(r, fact) for r in workload.requests], np.int64) for fact in facts]
+    values = [workload.column(fact).to_numpy() for fact in facts]
     priority, arrival_us, prompt, output = (value[own["request_id"]] for value in values)
     own.equal("priority", priority)
     if config.engine.tick_us is not None:

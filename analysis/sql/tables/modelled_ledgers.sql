@@ -56,6 +56,7 @@ CREATE TABLE modelled_ledgers (
     modelled_generated_tokens BIGINT,
     modelled_executed_tokens BIGINT,
     modelled_recompute_tax_frac DOUBLE,
+    verified VARCHAR NOT NULL,
     tool_version VARCHAR,
     receipt JSON NOT NULL
 );
@@ -117,5 +118,6 @@ COMMENT ON COLUMN modelled_ledgers.modelled_censored IS 'Requests unfinished at 
 COMMENT ON COLUMN modelled_ledgers.modelled_generated_tokens IS 'Tokens generated.';
 COMMENT ON COLUMN modelled_ledgers.modelled_executed_tokens IS 'Tokens the ledger shows as computed: lab, prefilled, replayed and generated; vllm-v1, positions.';
 COMMENT ON COLUMN modelled_ledgers.modelled_recompute_tax_frac IS 'Recomputed part of the executed tokens, 0 to 1; null when nothing was executed.';
+COMMENT ON COLUMN modelled_ledgers.verified IS 'How it was checked when it was loaded: events, each derived again, or columns, what whole columns show.';
 COMMENT ON COLUMN modelled_ledgers.tool_version IS 'Version of preemption-ledger that made the ledger.';
 COMMENT ON COLUMN modelled_ledgers.receipt IS 'The whole receipt, canonical JSON, limitations included.';

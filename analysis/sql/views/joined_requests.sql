@@ -12,8 +12,10 @@ WITH differing AS (
     FROM join_differences
     GROUP BY ledger_id, run_id
 ),
-pairs AS (
+pairs AS MATERIALIZED (
     SELECT
+        -- A number is a smaller key to join millions of requests by than two names.
+        row_number() OVER () AS pair,
         l.ledger_id,
         l.run_id,
         CASE WHEN d.fields IS NULL THEN 'fidelity' ELSE 'what-if' END AS join_kind,
@@ -27,39 +29,37 @@ pairs AS (
     LEFT JOIN ledger_arrivals AS a
         ON a.ledger_id = l.ledger_id AND a.ledger_run_id = l.run_id AND a.run_id = l.run_id
 ),
-measured AS (
-    SELECT p.ledger_id, x.*
+modelled AS NOT MATERIALIZED (
+    SELECT p.pair, m.* EXCLUDE (ledger_id, run_id)
+    FROM pairs AS p
+    JOIN modelled_side AS m ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id
+),
+measured AS NOT MATERIALIZED (
+    SELECT p.pair, x.* EXCLUDE (run_id)
     FROM pairs AS p
     JOIN measured_side AS x ON x.run_id = p.run_id
     WHERE p.engine IS NULL OR coalesce(x.measured_engine, p.engine) = p.engine
+),
+sides AS NOT MATERIALIZED (
+    SELECT
+        coalesce(m.pair, x.pair) AS pair,
+        coalesce(m.request_id, x.request_id) AS request_id,
+        CASE WHEN x.pair IS NULL THEN 'modelled' WHEN m.pair IS NULL THEN 'measured' ELSE 'both' END
+            AS join_side,
+        m.* EXCLUDE (pair, request_id),
+        x.* EXCLUDE (pair, request_id)
+    FROM modelled AS m
+    FULL JOIN measured AS x ON x.pair = m.pair AND x.request_id = m.request_id
 )
 SELECT
     p.ledger_id,
     p.run_id,
-    m.request_id,
+    s.request_id,
     p.join_kind,
-    CASE WHEN x.request_id IS NULL THEN 'modelled' ELSE 'both' END AS join_side,
+    s.join_side,
     p.join_differences,
     p.join_arrivals,
     p.join_assumed_from,
-    m.* EXCLUDE (ledger_id, run_id, request_id),
-    x.* EXCLUDE (ledger_id, run_id, request_id)
+    s.* EXCLUDE (pair, request_id, join_side)
 FROM pairs AS p
-JOIN modelled_side AS m ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id
-LEFT JOIN measured AS x
-    ON x.ledger_id = m.ledger_id AND x.run_id = m.run_id AND x.request_id = m.request_id
-UNION ALL BY NAME
-SELECT
-    p.ledger_id,
-    p.run_id,
-    x.request_id,
-    p.join_kind,
-    'measured' AS join_side,
-    p.join_differences,
-    p.join_arrivals,
-    p.join_assumed_from,
-    x.* EXCLUDE (ledger_id, run_id, request_id)
-FROM pairs AS p
-JOIN measured AS x ON x.ledger_id = p.ledger_id AND x.run_id = p.run_id
-ANTI JOIN modelled_requests AS m
-    ON m.ledger_id = p.ledger_id AND m.run_id = p.run_id AND m.request_id = x.request_id;
+JOIN sides AS s ON s.pair = p.pair;
