@@ -20,7 +20,7 @@ from replay.version import __version__
 
 SCHEMA = "preemption-store/7"
 REBUILD = "rebuild it with preempt load"
-MEMORY_LIMIT = "1GB"
+MEMORY_LIMIT = "2GB"
 Setting = str | bool | int | float | list[str]
 # No extension is fetched, no variable of this program is mistaken for a table.
 CONFIG: dict[str, Setting] = {
@@ -46,7 +46,8 @@ def connect(
         return db
     if not read_only and not path.exists():
         _make(path)
-    config = CONFIG | {"memory_limit": MEMORY_LIMIT}  # the rest is spilled beside the file
+    # What does not fit is spilled beside the file. No question relies on the order of rows.
+    config = CONFIG | {"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": "false"}
     db = open_file(path, read_only=read_only, wait_seconds=wait_seconds, config=config)
     try:
         check_version(db, str(path))

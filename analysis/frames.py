@@ -17,7 +17,7 @@ from replay.config import Config, Limits
 from replay.errors import InputError, describe
 from replay.events import COLUMN, NEVER_NULL, NULL, names_by_code, to_frame
 from replay.ledger import AnyLedger, LedgerColumns
-from replay.receipt import HASHES, receipt_sha256
+from replay.receipt import HASHES
 from replay.requests_table import COLUMNS as REQUEST_TABLE
 from replay.requests_table import TIMED_COLUMNS
 from replay.strict import choice, identifier, integer
@@ -257,7 +257,7 @@ def _check_hashes(ledger: AnyLedger, place: str) -> None:
             rule = "must be 64 lower-case hex digits"
             raise InputError(place, f"receipt.{name}", rule, describe(found))
     try:
-        own = receipt_sha256(receipt)
+        own = ledger.receipt_sha256
     except ValueError as exc:
         raise InputError(place, "receipt", "must be JSON of safe numbers") from exc
     expected = {

@@ -29,6 +29,7 @@ from replay.events import (
 )
 from replay.output import new_directory
 from replay.parquet import read_frame, write_frame
+from replay.receipt import receipt_sha256
 from replay.requests_table import columns, table_types
 from replay.strict import MAX_SAFE_INTEGER, integer, open_regular, parse_json, read_text
 from replay.workload import Workload
@@ -76,6 +77,11 @@ class Ledger:
         """Hash of the events' binary form."""
         return event_sha256(self.events, self.config)
 
+    @cached_property
+    def receipt_sha256(self) -> str:
+        """Hash of the receipt without it; `ValueError` where JSON has no form for a number."""
+        return receipt_sha256(self.receipt)
+
 
 @dataclass(frozen=True, eq=False)
 class LedgerColumns:
@@ -103,6 +109,11 @@ class LedgerColumns:
     def event_sha256(self) -> str:
         """Hash of the events' binary form."""
         return event_sha256(self.events, self.config)
+
+    @cached_property
+    def receipt_sha256(self) -> str:
+        """Hash of the receipt without it; `ValueError` where JSON has no form for a number."""
+        return receipt_sha256(self.receipt)
 
     def whole(self, place: str) -> Ledger:
         """The same with a `Workload`."""

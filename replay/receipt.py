@@ -54,9 +54,22 @@ def build_receipt(
     conservation: Sequence[dict[str, Any]],
     sums: Mapping[str, Any] | None = None,
     timed_steps: TimedSteps | None = None,
+) -> dict[str, Any]:
+    """Receipt of a ledger with its hash; the arguments are those of `unsealed_receipt`."""
+    receipt = unsealed_receipt(workload, config, rows, conservation, sums, timed_steps)
+    return receipt | {"receipt_sha256": receipt_sha256(receipt)}
+
+
+def unsealed_receipt(
+    workload: "AnyWorkload",
+    config: Config,
+    rows: Rows,
+    conservation: Sequence[dict[str, Any]],
+    sums: Mapping[str, Any] | None = None,
+    timed_steps: TimedSteps | None = None,
     known_event_sha256: str | None = None,
 ) -> dict[str, Any]:
-    """Receipt of a ledger; `conservation` is one record per equation the oracle checked.
+    """Receipt of a ledger but for its own hash; `conservation` is one record per equation checked.
 
     `sums` are its `totals` and `known_event_sha256` its hash where they are known already;
     `timed_steps` is what the steps of a timed replay came to, which no event says.
@@ -101,7 +114,7 @@ def build_receipt(
         "input_sha256": config.input_sha256(workload.sha256),
         "event_sha256": known_event_sha256 or event_sha256(rows, config),
     }
-    return receipt | {"receipt_sha256": receipt_sha256(receipt)}
+    return receipt
 
 
 def receipt_sha256(receipt: dict[str, Any]) -> str:

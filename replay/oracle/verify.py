@@ -35,7 +35,7 @@ from replay.oracle.lab import walk as walk_lab
 from replay.oracle.names import EQUATIONS as VLLM
 from replay.oracle.vllm_v1 import walk as walk_vllm
 from replay.oracle.walk import Equations, EventProgress, EventsOf, Violation
-from replay.receipt import HASHES, build_receipt, receipt_sha256
+from replay.receipt import HASHES, unsealed_receipt
 from replay.requests_table import STATUSES, request_table, table_differences
 from replay.timed_steps import TimedSteps
 from replay.workload import Workload
@@ -188,11 +188,11 @@ def _receipt(
 ) -> list[Violation]:
     receipt = ledger.receipt
     try:
-        receipt_hash = receipt_sha256(receipt)
+        receipt_hash = ledger.receipt_sha256
     except (ValueError, RecursionError):
         return [Violation(RECEIPT, None, "receipt.json: holds a number that JSON has no form for")]
     config = ledger.config
-    wanted = build_receipt(
+    wanted = unsealed_receipt(
         ledger.workload,
         config,
         ledger.events,
