@@ -46,6 +46,10 @@ COMMANDS = {
     "sql": ("preempt.commands.store:sql_command", "Query a store or a lake, read-only."),
     "fidelity": ("preempt.commands.fidelity:fidelity_command", "Join a ledger with its own run."),
     "gate": ("preempt.commands.gate:gate_group", "Decide whether a change may roll out."),
+    "compare": (
+        "preempt.commands.compare:compare_command",
+        "Drive both sides of a change in pairs, and judge it.",
+    ),
     "report": ("preempt.commands.report:report_command", "Write a report of ledgers and runs."),
 }
 

@@ -1,6 +1,7 @@
 """`preempt collect drive`: a workload is offered to an engine, and becomes a driven run."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,64 @@ _LEAST_PATIENCE_US = 1_000_000
 _LINE_US = 30_000_000
 
 
+_SETTINGS = (
+    click.option("--model", help="Model to ask for; left out, the first that the server lists."),
+    click.option("--speed", default="1", show_default=True, help="Factor on the arrivals' pace."),
+    click.option("--max-gap", help="Cut longer pauses between arrivals to this, before --speed."),
+    click.option(
+        "--concurrency", type=click.IntRange(min=1), help="Most requests in flight: a closed loop."
+    ),
+    click.option(
+        "--token-ids",
+        default="100:1000",
+        show_default=True,
+        help="Token ids that prompts are made of, LOW:HIGH, without HIGH.",
+    ),
+    click.option(
+        "--lateness-limit", default="50ms", show_default=True, help="What counts as late."
+    ),
+    click.option(
+        "--timeout",
+        "--abort-after",
+        default="10m",
+        show_default=True,
+        help="Abort a request after this time.",
+    ),
+    click.option(
+        "--drain",
+        default="30s",
+        show_default=True,
+        help="After a signal, wait this long for what is in flight.",
+    ),
+    click.option(
+        "--give-up-after",
+        default="5m",
+        show_default=True,
+        help="Stop when no token came on any request for this time, or: never.",
+    ),
+    click.option("--interval", default="1s", show_default=True, help="Scrape /metrics, or: off."),
+    click.option(
+        "--api-key-file", type=options.PATH, help="File with the key; else OPENAI_API_KEY, if set."
+    ),
+    click.option(
+        "--ca-file", type=options.PATH, help="Certificates (PEM) the server is checked by."
+    ),
+    click.option("--cert-file", type=options.PATH, help="Client certificate (PEM)."),
+    click.option("--key-file", type=options.PATH, help="Its key (PEM), if it is in another file."),
+)
+
+
+def settings(command: Callable[..., None]) -> Callable[..., None]:
+    """What every drive can be told of how requests are sent."""
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
 @click.command("drive")
 @click.argument("workload", type=options.PATH, required=False)
 @click.option("--url", help="The server's address, e.g. http://127.0.0.1:8000.")
 @click.option("--out", type=options.PATH, help="Run directory to create.")
-@click.option("--model", help="Model to ask for; left out, the first that the server lists.")
-@click.option("--speed", default="1", show_default=True, help="Factor on the arrivals' pace.")
-@click.option("--max-gap", help="Cut longer pauses between arrivals to this, before --speed.")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), help="Most requests in flight: a closed loop."
-)
 @click.option(
     "--token-seed",
     type=click.IntRange(0, 2**53 - 1),
@@ -36,44 +85,12 @@ _LINE_US = 30_000_000
     show_default=True,
     help="Seed of the prompts' tokens.",
 )
-@click.option(
-    "--token-ids",
-    default="100:1000",
-    show_default=True,
-    help="Token ids that prompts are made of, LOW:HIGH, without HIGH.",
-)
-@click.option("--lateness-limit", default="50ms", show_default=True, help="What counts as late.")
-@click.option(
-    "--timeout",
-    "--abort-after",
-    default="10m",
-    show_default=True,
-    help="Abort a request after this time.",
-)
-@click.option(
-    "--drain",
-    default="30s",
-    show_default=True,
-    help="After a signal, wait this long for what is in flight.",
-)
-@click.option(
-    "--give-up-after",
-    default="5m",
-    show_default=True,
-    help="Stop when no token came on any request for this time, or: never.",
-)
-@click.option("--interval", default="1s", show_default=True, help="Scrape /metrics, or: off.")
+@settings
 @click.option("--spool", type=options.PATH, help="Add what this recorder's spool has of the run.")
 @click.option("--side", type=click.Choice(["baseline", "candidate"]), help="Of a comparison.")
 @click.option("--pair", type=click.IntRange(min=0), help="Which pair of it, from 0.")
 @click.option("--order", type=click.IntRange(min=0), help="Place in the order of its runs.")
 @click.option("--arrival-seed", type=click.IntRange(min=0), help="Seed the arrivals came from.")
-@click.option(
-    "--api-key-file", type=options.PATH, help="File with the key; else OPENAI_API_KEY, if set."
-)
-@click.option("--ca-file", type=options.PATH, help="Certificates (PEM) the server is checked by.")
-@click.option("--cert-file", type=options.PATH, help="Client certificate (PEM).")
-@click.option("--key-file", type=options.PATH, help="Its key (PEM), if it is in another file.")
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -126,7 +143,7 @@ def drive_command(
         if workload is not None or dry_run:
             raise click.UsageError("--finish takes neither WORKLOAD nor --dry-run.")
         driven = finish_run(finish, given["spool"], told)
-        _report(driven, quiet=quiet, as_json=as_json)
+        report(driven, quiet=quiet, as_json=as_json)
         return
     if workload is None:
         raise click.UsageError("Missing argument 'WORKLOAD'.")
@@ -136,17 +153,21 @@ def drive_command(
     for name in ("url", "out"):
         if given[name] is None:
             raise click.UsageError(f"Missing option '--{name}'.")
-    from collectors.drive.command import drive
-
-    chosen = _chosen(workload, given)
-    status = Status(len(chosen.plan.workload), chosen.plan.due_us[-1])
-    try:
-        driven = drive(chosen, None if quiet else status, status.before(say), status.before(told))
-    finally:
-        status.clear()
-    _report(driven, quiet=quiet, as_json=as_json)
+    driven = driven_of(chosen_of(workload, given), told, quiet=quiet)
+    report(driven, quiet=quiet, as_json=as_json)
     refused = driven.stopped is not None and not driven.interrupted
     context.exit(_INTERRUPTED if driven.interrupted else _REFUSED if refused else 0)
+
+
+def driven_of(chosen: "Chosen", told: "Told", *, quiet: bool) -> "Driven":
+    """Drive, and show how it goes; `told` hears of what takes long."""
+    from collectors.drive.command import drive
+
+    status = Status(len(chosen.plan.workload), chosen.plan.due_us[-1])
+    try:
+        return drive(chosen, None if quiet else status, status.before(say), status.before(told))
+    finally:
+        status.clear()
 
 
 def _plan(workload: Path, given: dict[str, Any]) -> Any:
@@ -161,7 +182,8 @@ def _plan(workload: Path, given: dict[str, Any]) -> Any:
     return Plan(scheduled(read, speed, max_gap_us)), speed, max_gap_us
 
 
-def _chosen(workload: Path, given: dict[str, Any]) -> "Chosen":
+def chosen_of(workload: Path, given: dict[str, Any]) -> "Chosen":
+    """One drive, as its options say it."""
     from collectors.drive.command import Chosen, credentials_of, endpoint_urls
     from collectors.drive.journal import Settings
     from collectors.drive.prompts import token_ids
@@ -278,7 +300,8 @@ class Status:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def _report(driven: "Driven", *, quiet: bool, as_json: bool) -> None:
+def report(driven: "Driven", *, quiet: bool, as_json: bool) -> None:
+    """Say what became of a drive."""
     from dataclasses import asdict
 
     summary = driven.summary

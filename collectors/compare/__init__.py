@@ -1,0 +1,1 @@
+"""Comparisons: both sides driven in turn, by one client, with one workload a pair."""
