@@ -95,11 +95,9 @@ def compare_command(
                  4 refused, 130 interrupted.
     \b
     Examples:
-        preempt compare gate.toml conv.parquet --out seqs-64 --url http://127.0.0.1:8000 \\
-            --recorder --baseline-start "vllm serve M --max-num-seqs 128" \\
-            --candidate-start "vllm serve M --max-num-seqs 64"
-        preempt compare gate.toml a.parquet b.parquet --out canary \\
-            --baseline-url http://10.0.0.1:8000 --candidate-url http://10.0.0.2:8000
+        preempt compare gate.toml a.parquet --out n64 --baseline-url http://a --candidate-url http://b
+        preempt compare gate.toml a.parquet --out n64 --url http://127.0.0.1:8000 --recorder
+            --baseline-start "vllm serve M" --candidate-start "vllm serve M --max-num-seqs 64"
     """
     from analysis.gate.gate_file import read_gate
     from collectors.compare.turns import check_plan, check_workloads, done_turns, driving, turns
