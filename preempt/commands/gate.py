@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from analysis.gate.verdict import GateReport
 
-FILES = ("report.json", "report.md")
+FILES = ("report.json", "report.md", "junit.xml")
 
 
 @click.group("gate")
@@ -34,12 +34,19 @@ def gate_group() -> None:
 @click.option("--candidate", metavar="RUN", multiple=True, required=True, help="Run of the change.")
 @click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
 @click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
-@click.option("--out", metavar="DIR", type=options.PATH, help="Write report.json and report.md.")
+@click.option(
+    "--out", metavar="DIR", type=options.PATH, help="Write report.json, report.md, junit.xml."
+)
 @click.option(
     "--exit-map",
     metavar="VERDICT=CODE",
     multiple=True,
     help="inconclusive=0 or inconclusive=1, for callers that know no third answer.",
+)
+@click.option(
+    "--github",
+    is_flag=True,
+    help="In a step of GitHub Actions: add to the job's summary, set outputs, annotate.",
 )
 @options.force
 @options.quiet
@@ -54,6 +61,7 @@ def run_command(
     db: Path | None,
     out: Path | None,
     exit_map: tuple[str, ...],
+    github: bool,
     force: bool,
     quiet: bool,
     as_json: bool,
@@ -64,6 +72,9 @@ def run_command(
     baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
     but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
     as such and never decides what was measured.
+
+    --github writes the report to $GITHUB_STEP_SUMMARY (1 MiB at most), verdict, reasons and report
+    to $GITHUB_OUTPUT, and an annotation for each check that failed.
 
     \b
     Exit codes:  0 pass, 1 fail, 2 bad input or usage, 3 inconclusive, 4 refused.
@@ -76,7 +87,9 @@ def run_command(
     from analysis.gate.verdict import report_json
     from replay.ledger import read_ledger
 
-    mapping = _exit_map(exit_map)
+    mapping, places = _exit_map(exit_map), _github_files() if github else None
+    if github and as_json:
+        raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
     with _evidence(db, baseline, candidate) as (store, sides):
         report = evaluate(store, gate, *sides, [read_ledger(path) for path in ledger])
@@ -84,6 +97,8 @@ def run_command(
     record = report_json(report)
     if out is not None:
         _write(report, record, out, force=force)
+    if places is not None:
+        _tell_github(report, record, out, *places)
     if as_json:
         options.print_json(record)
     elif not quiet:
@@ -158,6 +173,7 @@ def _exit_map(pairs: Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bool) -> None:
+    from analysis.gate.junit import report_junit
     from analysis.gate.markdown_report import report_markdown
     from replay.canonical import canonical_json
     from replay.output import new_directory
@@ -166,6 +182,38 @@ def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bo
         (directory / "report.json").write_bytes(canonical_json(record) + b"\n")
         text = report_markdown(report, record["report_sha256"])
         (directory / "report.md").write_text(text, encoding="utf-8")
+        (directory / "junit.xml").write_bytes(report_junit(report))
+
+
+def _github_files() -> tuple[Path, Path]:
+    """Where a step's summary and outputs go, by the runner's own variables."""
+    import os
+
+    from replay.errors import InputError
+
+    found = []
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        place = os.environ.get(name)
+        if not place:
+            raise InputError(f"${name}", "", "must be set, as in a step of GitHub Actions")
+        found.append(Path(place))
+    return found[0], found[1]
+
+
+def _tell_github(
+    report: "GateReport", record: dict[str, Any], out: Path | None, summary: Path, output: Path
+) -> None:
+    from analysis.gate import github
+    from analysis.gate.markdown_report import report_markdown
+
+    there = summary.stat().st_size if summary.exists() else 0
+    text = report_markdown(report, record["report_sha256"])
+    with summary.open("a", encoding="utf-8") as file:
+        file.write(github.summary(text, github.MOST_SUMMARY_BYTES - there))
+    with output.open("a", encoding="utf-8") as file:
+        file.write(github.outputs(report, None if out is None else out / "report.json"))
+    for line in github.annotations(report):
+        click.echo(line)
 
 
 def _print(report: "GateReport") -> None:
