@@ -139,6 +139,7 @@ def _summary(run: GateRun, row: Mapping[str, Any]) -> RunSummary:
         seed=run.value("comparison.arrival_seed"),
         order=run.value("comparison.order"),
         manifest_sha256=run.manifest_sha256,
+        configuration_sha256=run.value("configuration_sha256"),
         offered=run.offered,
         eligible=row.get("eligible"),
         **{status: row.get(status, 0) for status in STATUSES},

@@ -84,7 +84,8 @@ class PredicateResult:
 class RunSummary:
     """One run of the comparison: its place in it and what became of its requests.
 
-    `offered` is None where nobody knows it, `eligible` where the end of observation is unknown,
+    `configuration_sha256` is the engine's, None where the run does not say; `offered` is None where
+    nobody knows it, `eligible` where the end of observation is unknown,
     a status where no row has it and the run's source would not have said so.
     """
 
@@ -94,6 +95,7 @@ class RunSummary:
     seed: int | None
     order: int | None
     manifest_sha256: str
+    configuration_sha256: str | None
     offered: int | None
     eligible: int | None
     ok: int | None

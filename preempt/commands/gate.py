@@ -127,6 +127,42 @@ def explain_command(gate_path: Path) -> None:
         console.print(Text(line))
 
 
+@gate_group.command("serve", short_help="Answer rollout controllers over HTTP.")
+@click.argument("report", metavar="REPORT.json", type=options.PATH)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8777,
+    show_default=True,
+    help="0: any free one.",
+)
+@options.quiet
+def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
+    """Answer Argo Rollouts and Flagger from the report that preempt gate run wrote.
+
+    The file is read for each question. CONFIGURATION is the candidate's configuration_sha256, as
+    its runs in the report have it: whoever asks for another candidate is told refused.
+
+    \b
+    GET  /argo/CONFIGURATION                       {"verdict": …}, always with status 200
+    POST /flagger/confirm-promotion/CONFIGURATION  200 on pass, 409 while not, 412 refused
+    POST /flagger/rollback/CONFIGURATION           200 on fail, 409 while not, 412 refused
+    GET  /livez                                    200
+    \b
+    Example:
+        preempt gate serve verdict/report.json
+    """
+    import asyncio
+
+    from preempt.gate_server import serve
+
+    def started(found: int) -> None:
+        say(f"serving {report} at http://{host}:{found}", quiet=quiet)
+
+    asyncio.run(serve(report, host, port, started))
+
+
 @contextmanager
 def _evidence(
     path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
