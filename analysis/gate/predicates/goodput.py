@@ -79,6 +79,7 @@ def judge(
                 unknown_end(runs),
                 missing_values(runs, by_run, "a value that an objective needs"),
                 too_few_eligible(runs, by_run, test.least),
+                _cannot_drop(test, known["baseline"]),
                 *objections,
             ],
         )
@@ -145,6 +146,14 @@ def _share(row: Row | None) -> float | None:
     if row is None or row["unknown"]:
         return None
     return float(row["good"] / row["requests"])
+
+
+def _cannot_drop(test: _Test, baseline: Sequence[float]) -> Objection | None:
+    """Objection to a baseline that has no more good requests than it may lose."""
+    if test.statistic != "good_drop" or not baseline or min(baseline) > test.limit:
+        return None
+    why = "cannot be shown: a baseline run has no more good requests than may be lost"
+    return Objection("no_data", why)
 
 
 def _rates(runs: Sequence[GateRun], by_run: Mapping[str, Row]) -> str:

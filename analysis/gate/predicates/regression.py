@@ -6,7 +6,7 @@ difference a pair, ln((C + floor) / (B + floor)). A value that is missing, and a
 have been measured, is no data and never zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import expm1, log, log1p
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from analysis.gate.predicates.effects import (
 from analysis.gate.statistics import rounded
 from analysis.gate.validity import UNFOLLOWED, Objection
 from analysis.gate.verdict import FAIL, PASS, PredicateResult
+from replay.strict import printable
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,6 +83,7 @@ def judge(
             unknown_end(runs),
             missing_values(runs, by_run, predicate.field or ""),
             too_few_eligible(runs, by_run, least),
+            _nobody(runs, by_run, predicate),
             _zero(predicate, pairs, floor),
             *objections,
             reached.get("both"),
@@ -140,6 +142,18 @@ def _follow_up(design: Design) -> Objection | None:
     if design.follow_up_us:
         return None
     return Objection("censored", UNFOLLOWED)
+
+
+def _nobody(
+    runs: Sequence[GateRun], by_run: Mapping[str, Row], predicate: Predicate
+) -> Objection | None:
+    """Objection to a baseline run in which nobody got as far as the value: that is no baseline."""
+    for run in of_side(runs, "baseline"):
+        row = by_run.get(run.run_id)
+        if row is not None and row["lost"] == row["requests"]:
+            why = f"cannot be judged: nobody in {printable(run.run_id)} has a {predicate.field}"
+            return Objection("no_data", why)
+    return None
 
 
 def _zero(

@@ -2,7 +2,8 @@
 -- One latency of every eligible request, cut off at follow_up_us: what was observed, at most that
 -- long; a request that failed, or ended unfinished before it had the value, took that long. So
 -- nobody is left out for being slow, and quantiles need no estimator.
--- unknown counts requests that should have the value and have none: missing is no zero.
+-- lost counts those that failed, or ended before they had the value; unknown those that should have
+-- the value and have none: missing is no zero.
 -- sum_us is exact; quantiles interpolate linearly (quantile_cont).
 -- Binds: run_ids, warmup_us, follow_up_us, part (see eligible_requests), field.
 WITH
@@ -25,18 +26,21 @@ observed AS (
     FROM eligible_requests($run_ids, $warmup_us, $follow_up_us, $part)
 ),
 
+judged AS (
+    SELECT
+        *,
+        status NOT IN ('ok', 'censored')
+        OR (status = 'censored' AND (at_end OR observed_us IS NULL)) AS lost
+    FROM observed
+),
+
 capped AS (
     SELECT
         run_id,
-        CASE
-            WHEN
-                status NOT IN ('ok', 'censored')
-                OR (status = 'censored' AND (at_end OR observed_us IS NULL))
-                OR observed_us > $follow_up_us
-                THEN $follow_up_us
-            ELSE observed_us  -- null stays null
-        END AS value_us
-    FROM observed
+        lost,
+        CASE WHEN lost OR observed_us > $follow_up_us THEN $follow_up_us ELSE observed_us END
+            AS value_us  -- what is null and not lost stays null
+    FROM judged
     WHERE NOT without
 )
 
@@ -44,6 +48,7 @@ SELECT
     run_id,
     count(*) AS requests,
     count(*) - count(value_us) AS unknown,
+    count(*) FILTER (lost) AS lost,
     sum(value_us) AS sum_us,
     quantile_cont(value_us, [0.5, 0.9, 0.95, 0.99]) AS quantiles_us
 FROM capped
