@@ -46,11 +46,11 @@ def _case(report: GateReport, result: PredicateResult) -> ET.Element:
     case = ET.Element("testcase", classname=_words(report.gate_name), name=_words(name))
     numbers = {
         "evidence": result.evidence,
-        "baseline": cells.per_run(result.baseline, result.statistic),
-        "candidate": cells.per_run(result.candidate, result.statistic),
-        "estimate": cells.number(result.estimate, result.statistic),
-        "low": cells.number(result.low, result.statistic),
-        "high": cells.number(result.high, result.statistic),
+        "baseline": cells.per_run(result, "baseline"),
+        "candidate": cells.per_run(result, "candidate"),
+        "pairs": cells.effects(result),
+        "estimate": cells.in_unit(result.estimate, result),
+        "interval": cells.interval(result),
         "limit": cells.limit(result),
     }
     lines = [f"{key}: {value}" for key, value in numbers.items()]
