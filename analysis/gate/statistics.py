@@ -9,13 +9,14 @@ one-sided error of each bound. Everything here is pure; values have to be finite
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isfinite, log2, sqrt
+from math import ceil, isfinite, log2, pi, sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_EXACT_WIDTH = 64  # pairs up to which the width to expect is made from scores
 MOST_PAIRS = 1000  # no advice beyond this: the effect is then too close to its limit
 
 
@@ -110,6 +111,8 @@ def half_width(pairs: int, tail: float) -> float:
 
     if pairs < max(2, least_for_ranks(tail)):
         return float("inf")
+    if pairs > _EXACT_WIDTH:
+        return sqrt(pi / 3) * _student_factor(pairs, tail)  # ranks' width over t's, many normals
     scores: list[float] = ndtri((np.arange(1, pairs + 1) - 0.375) / (pairs + 0.25)).tolist()
     unit = spread(scores)
     return effect([s / unit for s in scores], tail).high
