@@ -127,6 +127,56 @@ def explain_command(gate_path: Path) -> None:
         console.print(Text(line))
 
 
+@gate_group.command("selftest", short_help="Show that the gate can fail on your own runs.")
+@click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
+@click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
+@options.quiet
+@options.as_json
+@click.pass_context
+def selftest_command(
+    context: click.Context, gate_path: Path, baseline: tuple[str, ...], quiet: bool, as_json: bool
+) -> None:
+    """Put known regressions into copies of your own runs; each check has to fail its own.
+
+    The copies are the candidates. As they are, no check may fail; slower, with failed requests, a
+    request preempted too often or a token lost, each just beyond GATE.toml's limits, the check that
+    is meant must. A check that cannot decide on this data (too few pairs, too few requests) says
+    so: give as many baseline runs as the gate plans pairs. One that the runs of today fail would
+    pass no candidate that is like them.
+
+    \b
+    Exit codes:  0 all caught, 1 something was missed or failed for nothing, 2 bad input or usage,
+                 3 a check could not decide, or fails today.
+    \b
+    Example:
+        preempt gate selftest gate.toml --baseline run-1 --baseline run-2
+    """
+    from dataclasses import asdict
+
+    from analysis.gate.gate_file import read_gate
+    from analysis.gate.selftest import FAILS_TODAY, FALSE_ALARM, MISSED, UNDECIDED, self_test
+    from collectors.run import read_run
+
+    gate = read_gate(gate_path)
+    found = self_test(gate, [read_run(Path(name)) for name in baseline])
+    outcomes = {finding.outcome for finding in found}
+    code = 1 if outcomes & {MISSED, FALSE_ALARM} else 0
+    code = code or (3 if outcomes & {UNDECIDED, FAILS_TODAY} else 0)
+    if as_json:
+        options.print_json({"exit_code": code, "findings": [asdict(one) for one in found]})
+    for one in found:
+        what = one.check if one.statistic is None else f"{one.check} ({one.statistic})"
+        more = f": {', '.join(one.reasons)}" if one.outcome == UNDECIDED else ""
+        say(f"{one.outcome:<11} {what}: {one.injected}{more}", quiet=quiet or as_json)
+    verdict = {
+        0: "every check can fail on this data, and none fails for nothing",
+        1: "the gate cannot be trusted on this data",
+        3: "some checks cannot decide on this data, or fail the runs of today",
+    }
+    say(verdict[code], quiet=quiet or as_json)
+    context.exit(code)
+
+
 @gate_group.command("serve", short_help="Answer rollout controllers over HTTP.")
 @click.argument("report", metavar="REPORT.json", type=options.PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
