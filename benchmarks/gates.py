@@ -47,6 +47,11 @@ class Cell:
         """Part of the evaluations that ended so."""
         return self.counts[verdict] / self.counts.total()
 
+    def least(self, verdict: str) -> float:
+        """Exact one-sided 95 % lower bound of that share."""
+        seen, number = self.counts[verdict], self.counts.total()
+        return float(betaincinv(seen, number - seen + 1, 1 - _CONFIDENT)) if seen else 0.0
+
     def bound(self, verdict: str) -> float:
         """Exact one-sided 95 % upper bound of that share."""
         seen, number = self.counts[verdict], self.counts.total()
@@ -125,14 +130,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def misses(cells: Sequence[Cell]) -> list[str]:
-    """The goals that are not kept, in words."""
+    """The goals that are not kept, in words.
+
+    A share of passes is missed where its exact lower bound is above the goal: a rule of exactly 5 %
+    shows more than 5 % in half of all tables.
+    """
     found = []
     for cell in cells:
         name = f"{cell.shape}, {cell.tests} test(s), spread {cell.spread:.0%}"
         if cell.effect == 0 and (cell.share("fail") > 0.01 or cell.bound("fail") > 0.02):  # noqa: PLR2004
             found.append(f"missed G1: {name}: equal sides fail in {cell.share('fail'):.2%}")
         most = {1.0: 0.05, 1.5: 0.01}.get(cell.effect)
-        if most is not None and cell.share("pass") > most:
+        if most is not None and cell.least("pass") > most:
             found.append(
                 f"missed G2: {name}: {cell.effect:g} x limit passes in {cell.share('pass'):.2%}"
             )

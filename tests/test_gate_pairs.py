@@ -261,7 +261,8 @@ def test_goodput_is_of_offered_requests():
     assert ("pass", "fail") == (share.verdict, drop.verdict)
     assert pytest.approx(0.1, abs=0.02) == drop.estimate
     assert drop.why.startswith("found a drop of the share of good requests of 9.")
-    assert "good requests a second of sending: baseline 2." in drop.why
+    assert "; good per second of sending: 2." in drop.why
+    assert ((), 6) == (share.effects, len(drop.effects))
 
 
 def test_a_share_of_good_requests_is_held_to_its_least():

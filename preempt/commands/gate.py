@@ -111,7 +111,7 @@ def run_command(
 @gate_group.command("explain", short_help="Say in plain words what a gate judges.")
 @click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
 def explain_command(gate_path: Path) -> None:
-    """Say in plain words what GATE.toml judges, what is decided today and how many runs it takes.
+    """Say in plain words what GATE.toml judges, how many runs it takes and what they could decide.
 
     \b
     Example:

@@ -102,7 +102,8 @@ def decide(
     values = question.values
     shown: dict[str, Any] = {}
     if values and all(map(isfinite, values)):
-        shown["effects"] = tuple(rounded(question.unit(v)) for v in values)
+        if not question.at_least:  # those are one side's shares, shown as such
+            shown["effects"] = tuple(rounded(question.unit(v)) for v in values)
         shown["estimate"] = rounded(question.unit(sum(values) / len(values)))
         if len(values) >= design.least_pairs:
             shown |= _bounds(question, design)
@@ -187,9 +188,10 @@ def _needed(question: Question, design: Design) -> int | None:
 
 def _words(question: Question, shown: Mapping[str, Any], reason: str | None) -> str:
     form = _change if question.signed else percent
+    limit = "at least" if question.at_least else "limit"
     words = (
         f"found {question.what} {form(shown['estimate'])} ({form(shown['low'])} to"
-        f" {form(shown['high'])}, limit {form(question.limit)})"
+        f" {form(shown['high'])}, {limit} {form(question.limit)})"
     )
     return f"{words}, and two ways to estimate it disagree" if reason == _DISAGREE else words
 

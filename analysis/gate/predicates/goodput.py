@@ -166,4 +166,4 @@ def _rates(runs: Sequence[GateRun], by_run: Mapping[str, Row]) -> str:
             return ""
         good = sum(row["good"] for row in rows if row)
         shown.append(f"{good / (sum(windows) / 1_000_000):.3g}/s")
-    return f"; good requests a second of sending: baseline {shown[0]}, candidate {shown[1]}"
+    return f"; good per second of sending: {shown[0]} on the baseline, {shown[1]} on the candidate"
