@@ -38,8 +38,8 @@ def explain(gate: Gate) -> list[str]:
         )
     if gate.rollback is not None:
         lines.append(
-            f"  - rollback-defined (not decided by this version): back to {gate.rollback.to} on"
-            f" {count(len(gate.rollback.when), 'rule')}"
+            f"  - rollback-defined (deterministic): back to {gate.rollback.to} on"
+            f" {count(len(gate.rollback.when), 'rule')}, one for each promise about latencies"
         )
     lines += ["", *_needs(gate), ""]
     if table := power(gate):
@@ -64,7 +64,7 @@ def _how(gate: Gate, predicate: Predicate) -> str:
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
     windows = gate.design.kind == "windows"
-    if windows or gate.boundary or gate.rollback or gate.evidence.noise_profile == "required":
+    if windows or gate.boundary or gate.evidence.noise_profile == "required":
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 

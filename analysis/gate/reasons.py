@@ -28,6 +28,7 @@ FAIL = {
     "too_many_failed": "too many requests failed",
     "too_many_censored": "too many requests were cut off unfinished",
     "oracle_violated": "a ledger breaks its conservation equations",
+    "rollback_undefined": "the way back is not laid down for everything that is promised",
 }
 REFUSED = {
     "not_comparable": "the runs differ in more than the declared change",

@@ -27,6 +27,7 @@ from analysis.gate.predicates import (
     implied,
     regression,
     repeated_preemption,
+    rollback_defined,
 )
 from analysis.gate.predicates.effects import adjusted
 from analysis.gate.predicates.not_yet import no_statistics
@@ -98,7 +99,7 @@ def judge(
         for p in order or gate.predicates
     }
     own = [result for p in gate.predicates for result in found[p.id]]
-    return (*adjusted(own), *implied.judge(gate, steady))
+    return (*adjusted(own), *implied.judge(gate, steady, _rollback(db, gate, runs)))
 
 
 def _judge(
@@ -138,6 +139,15 @@ def _judge(
             rows_of = goodput.read(db, runs, predicate, part, design)
             return goodput.judge(predicate, runs, rows_of, design, part, objections)
     raise AssertionError(predicate.kind)
+
+
+def _rollback(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> PredicateResult | None:
+    if gate.rollback is None:
+        return None
+    found, known = rollback_defined.read(db, runs, gate.rollback)
+    return rollback_defined.judge(gate, runs, found, known=known)
 
 
 def _steadiness(

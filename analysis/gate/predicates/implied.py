@@ -1,7 +1,8 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P7 steady is decided here. P6 rollback_defined, P8 boundary, the request mix of windows and a
-required noise profile are not decided by this version: a gate that asks for one is inconclusive.
+P7 steady is decided here, P6 rollback_defined in its own module. P8 boundary, the request mix of
+windows and a required noise profile are not decided by this version: a gate that asks for one is
+inconclusive.
 """
 
 from analysis.gate.contract import Gate
@@ -10,8 +11,13 @@ from analysis.gate.validity import STEADY_FLOOR_US, STEADY_RATIO, Steadiness
 from analysis.gate.verdict import INCONCLUSIVE, PASS, PredicateResult
 
 
-def judge(gate: Gate, steady: Steadiness | None) -> list[PredicateResult]:
-    """Results in a fixed order, each only where the gate asks for it; `steady` None: no window."""
+def judge(
+    gate: Gate, steady: Steadiness | None, rollback: PredicateResult | None
+) -> list[PredicateResult]:
+    """Results in a fixed order, each only where the gate asks for it.
+
+    `steady` is None for windows, `rollback` where the gate has none.
+    """
     windows = gate.design.kind == "windows"
     found = []
     if windows:
@@ -22,8 +28,8 @@ def judge(gate: Gate, steady: Steadiness | None) -> list[PredicateResult]:
         found.append(not_available("steady", "steady") if steady is None else _steady(steady))
     if gate.boundary is not None:
         found.append(not_available("boundary", "boundary", "modelled"))
-    if gate.rollback is not None:
-        found.append(not_available("rollback-defined", "rollback_defined"))
+    if rollback is not None:
+        found.append(rollback)
     return found
 
 
