@@ -242,6 +242,7 @@ def test_an_objection_keeps_a_clear_effect_open():
         found["reasons"],
     )
     assert (0.0, 0.0, None) == (found["low"], found["high"], found["pairs_needed"])
+    assert found["p_value"] is None
 
 
 def test_failing_checks_print_what_several_tests_make_of_their_p():
@@ -284,6 +285,19 @@ def test_the_table_names_the_goals_that_are_missed():
         cells
     )
     assert misses(cells)[0].startswith("missed G1: normal, 1 test(s), spread 1%: equal sides fail")
+
+
+def test_the_numbers_are_these_on_every_machine():
+    """To nine digits, with any release of the mathematics libraries."""
+    values = [0.031, -0.012, 0.094, 0.007, 0.052, 0.019]
+    question = Question("it changed by", values, 0.05, math.log1p(0.05), math.expm1)
+    found = decide(question, Design(), [])
+    assert ((0.00110895664, 0.0645565468), 0.0323454334, "inconclusive") == (
+        (found["low"], found["high"]),
+        found["estimate"],
+        found["verdict"],
+    )
+    assert (0.84375, 17) == (found["p_value"], found["pairs_needed"])
 
 
 def test_the_spread_of_a_sample_is_scipys():

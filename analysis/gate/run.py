@@ -29,6 +29,7 @@ from analysis.gate.predicates import (
     repeated_preemption,
     rollback_defined,
 )
+from analysis.gate.predicates.common import of_side
 from analysis.gate.predicates.effects import adjusted
 from analysis.gate.predicates.not_yet import no_statistics
 from analysis.gate.validity import Objection, Steadiness, steadiness, unbalanced
@@ -156,8 +157,9 @@ def _steadiness(
     """How the baseline's queue grew; None for windows, which this version does not judge."""
     if gate.design.kind == "windows" or not any(p.statistical for p in gate.predicates):
         return None
-    quarters = slice_rows(db, "queue_by_quarter", None, runs, gate.design)
-    return steadiness(quarters, runs, gate.design.follow_up_us)
+    baseline = of_side(runs, "baseline")
+    quarters = slice_rows(db, "queue_by_quarter", None, baseline, gate.design)
+    return steadiness(quarters, baseline, gate.design.follow_up_us)
 
 
 def _objections(

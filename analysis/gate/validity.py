@@ -67,12 +67,10 @@ class Steadiness:
 
 
 def steadiness(quarters: Sequence[Row], runs: Sequence[GateRun], follow_up_us: int) -> Steadiness:
-    """How the baseline's queue grew, from rows of `queue_by_quarter`."""
+    """How the queue grew in baseline runs, from rows of `queue_by_quarter`."""
     found = {(row["run_id"], row["quarter"]): row for row in quarters}
-    baselines = [r.run_id for r in runs if r.side == "baseline"]
     second, last = (
-        [_mean_us(found.get((run_id, quarter))) for run_id in baselines]
-        for quarter in (SECOND, LAST)
+        [_mean_us(found.get((run.run_id, quarter))) for run in runs] for quarter in (SECOND, LAST)
     )
     ratios = tuple(_growth([a], [b]) for a, b in zip(second, last, strict=True))
     ratio = _growth(second, last)

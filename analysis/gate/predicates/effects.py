@@ -122,6 +122,7 @@ def decide(
             decided = {"verdict": verdict, "why": why, "reasons": reasons}
             return shown | decided | {"pairs_needed": needed}
     codes = tuple(dict.fromkeys(o.reason for o in standing))
+    shown["p_value"] = None  # what is not judged is no test that others are adjusted for
     if "too_few_pairs" not in codes:
         shown["pairs_needed"] = None  # more pairs would not answer the objection
     return shown | {"verdict": INCONCLUSIVE, "why": standing[0].why, "reasons": codes}
