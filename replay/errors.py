@@ -72,8 +72,19 @@ def _code_points(text: str) -> str:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is what DuckDB makes of Ctrl-C, which is no error of its own."""
-    return type(error) is RuntimeError and str(error) == "Query interrupted"
+    """Whether this is what became of Ctrl-C on its way, which is no error of its own.
+
+    DuckDB makes a plain error of it, and Python up to 3.11 one of what is raised while a class is
+    made, as in an import.
+    """
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, KeyboardInterrupt):
+            return True
+        if type(at) is RuntimeError and str(at) == "Query interrupted":
+            return True
+        at = at.__cause__ or at.__context__
+    return False
 
 
 class Oversized:

@@ -332,14 +332,30 @@ def test_a_bare_group_is_a_usage_error_that_can_be_read(run: Run, arguments: lis
 # What else can happen
 
 
+class Interrupted:
+    """Whose class is being made when Ctrl-C comes, as within an import."""
+
+    def __set_name__(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def made_of(cause: BaseException) -> Exception:
+    """An error that a library made of another."""
+    error = RuntimeError("what became of it")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     "happen",
     [
         fail_with(KeyboardInterrupt()),
         fail_with(click.Abort()),
         lambda: signal.raise_signal(signal.SIGINT),
+        lambda: type("Made", (), {"part": Interrupted()}),
+        fail_with(made_of(KeyboardInterrupt())),
     ],
-    ids=["KeyboardInterrupt", "Abort", "SIGINT"],
+    ids=["KeyboardInterrupt", "Abort", "SIGINT", "class", "cause"],
 )
 def test_an_interruption_ends_with_130(
     run: Run, install: Install, happen: Callable[[], None]
