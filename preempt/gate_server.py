@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.gate.answers import Answer, answer
-from replay.errors import InputError
+from collectors.service.web import listening
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,19 +27,8 @@ async def serving(report: Path, host: str, port: int) -> AsyncIterator[int]:
 
     The file is read for each question, so that a new report counts from the next one on.
     """
-    from aiohttp import web
-
-    runner = web.AppRunner(_app(report), access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as exc:
-            rule = f"cannot be listened on: {exc.strerror or 'no such address'}"
-            raise InputError("--host, --port", "", rule) from exc
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    async with listening(_app(report), (host, port), "--host, --port") as found:
+        yield found
 
 
 async def serve(report: Path, host: str, port: int, started: Callable[[int], None]) -> None:

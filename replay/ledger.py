@@ -51,54 +51,13 @@ FILES = (
 _EVENT_TYPES = dict.fromkeys(COLUMNS, "int64") | dict.fromkeys((*CODES, *REQUEST_COLUMNS), "string")
 
 
-@dataclass(frozen=True, eq=False)
-class Ledger:
-    """One replay: its inputs, its events, one row per request, and the receipt.
+class _Derived:
+    """What follows from either form of a ledger; each hash is computed when it is first asked."""
 
-    `requests` has the columns of `requests.parquet` in their types, in workload order.
-    """
-
-    workload: Workload
+    workload: "AnyWorkload"
     config: Config
     events: Rows
-    requests: "pl.DataFrame"
     receipt: dict[str, Any]
-    # As found in the files; None when the ledger was not read from any.
-    header: dict[str, Any] | None = None
-    lines: bytes | None = None
-
-    @property
-    def request_ids(self) -> list[str]:
-        """Ids by the index that events use."""
-        return [r.request_id for r in self.workload.requests]
-
-    @cached_property
-    def event_sha256(self) -> str:
-        """Hash of the events' binary form."""
-        return event_sha256(self.events, self.config)
-
-    @cached_property
-    def receipt_sha256(self) -> str:
-        """Hash of the receipt without it; `ValueError` where JSON has no form for a number."""
-        return receipt_sha256(self.receipt)
-
-
-@dataclass(frozen=True, eq=False)
-class LedgerColumns:
-    """A `Ledger` read from a directory, without an object per request.
-
-    `named_events` are the events as `events.parquet` names them: integers, and names for codes and
-    indexes; `events` is what they are in rows.
-    """
-
-    workload: "WorkloadColumns"
-    config: Config
-    events: Rows
-    requests: "pl.DataFrame"
-    receipt: dict[str, Any]
-    header: dict[str, Any]
-    lines: bytes | None
-    named_events: "pl.DataFrame"
 
     @property
     def request_ids(self) -> list[str]:
@@ -114,6 +73,41 @@ class LedgerColumns:
     def receipt_sha256(self) -> str:
         """Hash of the receipt without it; `ValueError` where JSON has no form for a number."""
         return receipt_sha256(self.receipt)
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger(_Derived):
+    """One replay: its inputs, its events, one row per request, and the receipt.
+
+    `requests` has the columns of `requests.parquet` in their types, in workload order.
+    """
+
+    workload: Workload
+    config: Config
+    events: Rows
+    requests: "pl.DataFrame"
+    receipt: dict[str, Any]
+    # As found in the files; None when the ledger was not read from any.
+    header: dict[str, Any] | None = None
+    lines: bytes | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LedgerColumns(_Derived):
+    """A `Ledger` read from a directory, without an object per request.
+
+    `named_events` are the events as `events.parquet` names them: integers, and names for codes and
+    indexes; `events` is what they are in rows.
+    """
+
+    workload: "WorkloadColumns"
+    config: Config
+    events: Rows
+    requests: "pl.DataFrame"
+    receipt: dict[str, Any]
+    header: dict[str, Any]
+    lines: bytes | None
+    named_events: "pl.DataFrame"
 
     def whole(self, place: str) -> Ledger:
         """The same with a `Workload`."""

@@ -7,17 +7,9 @@ from typing import Any
 import polars as pl
 from stored import recorded
 
+from analysis.gate.contract import LATENCY_FIELDS as TIMES
 from collectors.run import Run
 
-TIMES = (
-    "queue_time_us",
-    "requeue_time_us",
-    "prefill_time_us",
-    "decode_time_us",
-    "ttft_us",
-    "tpot_us",
-    "e2e_us",
-)
 DESIGN = {"pairs": 6, "warmup_us": 5_000_000, "follow_up_us": 10_000_000}
 
 

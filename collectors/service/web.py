@@ -17,16 +17,25 @@ async def serving(
     listen: tuple[str, int], registry: "CollectorRegistry", health: Callable[[], dict[str, Any]]
 ) -> AsyncIterator[int]:
     """Serve while the block runs; gives the port, which the system chooses for port 0."""
+    async with listening(_app(registry, health), listen, "collect.listen") as port:
+        yield port
+
+
+@asynccontextmanager
+async def listening(
+    app: "web.Application", listen: tuple[str, int], place: str
+) -> AsyncIterator[int]:
+    """Serve an application while the block runs; errors call where it listens `place`."""
     from aiohttp import web
 
-    runner = web.AppRunner(_app(registry, health), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:
             await web.TCPSite(runner, *listen).start()
         except OSError as exc:
             rule = f"cannot be listened on: {exc.strerror or 'no such address'}"
-            raise InputError("collect.listen", "", rule) from exc
+            raise InputError(place, "", rule) from exc
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

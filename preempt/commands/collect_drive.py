@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collectors.drive.command import Chosen
     from collectors.drive.finish import Driven, Told
     from collectors.drive.loop import Driver
+    from replay.workload import Workload
 
 _REFUSED, _INTERRUPTED = 1, 130
 _LEAST_PATIENCE_US = 1_000_000
@@ -153,7 +154,9 @@ def drive_command(
     for name in ("url", "out"):
         if given[name] is None:
             raise click.UsageError(f"Missing option '--{name}'.")
-    driven = driven_of(chosen_of(workload, given), told, quiet=quiet)
+    from replay.workload_file import read_workload
+
+    driven = driven_of(chosen_of(read_workload(workload), given), told, quiet=quiet)
     report(driven, quiet=quiet, as_json=as_json)
     refused = driven.stopped is not None and not driven.interrupted
     context.exit(_INTERRUPTED if driven.interrupted else _REFUSED if refused else 0)
@@ -170,19 +173,17 @@ def driven_of(chosen: "Chosen", told: "Told", *, quiet: bool) -> "Driven":
         status.clear()
 
 
-def _plan(workload: Path, given: dict[str, Any]) -> Any:
+def _plan(read: "Workload", given: dict[str, Any]) -> Any:
     from collectors.drive.schedule import Plan, scheduled, speed_of
     from collectors.durations import duration_us
-    from replay.workload_file import read_workload
 
     speed = speed_of(given["speed"])
     cut = given["max_gap"]
     max_gap_us = None if cut is None else duration_us(cut, "--max-gap")
-    read = read_workload(workload)
     return Plan(scheduled(read, speed, max_gap_us)), speed, max_gap_us
 
 
-def chosen_of(workload: Path, given: dict[str, Any]) -> "Chosen":
+def chosen_of(workload: "Workload", given: dict[str, Any]) -> "Chosen":
     """One drive, as its options say it."""
     from collectors.drive.command import Chosen, credentials_of, endpoint_urls
     from collectors.drive.journal import Settings
@@ -222,9 +223,10 @@ def chosen_of(workload: Path, given: dict[str, Any]) -> "Chosen":
 
 def _dry_run(workload: Path, given: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     from collectors.drive.prompts import token_ids
+    from replay.workload_file import read_workload
 
     token_ids(given["token_ids"])
-    planned = _plan(workload, given)[0]
+    planned = _plan(read_workload(workload), given)[0]
     plan, warning = planned.summary(), None
     if given["url"] is not None:
         from collectors.drive.command import ask, credentials_of, endpoint_urls, refused_for_length

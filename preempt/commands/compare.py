@@ -11,7 +11,7 @@ import click
 
 from preempt.commands import options
 from preempt.commands.collect_drive import chosen_of, driven_of, report, settings
-from preempt.commands.gate import run_command
+from preempt.commands.gate import evidence, run_command
 from preempt.commands.options import say
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analysis.gate.contract import Gate
     from collectors.compare.turns import Turn
     from collectors.drive.command import Chosen
+    from replay.workload import Workload
 
 SPOOL_VARIABLE = "PREEMPTION_LEDGER_SPOOL"
 VERDICT = "verdict"
@@ -113,7 +114,7 @@ def compare_command(
     read = [read_workload(path) for path in workloads]
     check_workloads(read, gate.design.arrival_seeds, workloads)
     planned = turns(gate.design.pairs, len(workloads))
-    drives = {turn: _drive(turn, sides, workloads, out, given) for turn in planned}
+    drives = {turn: _drive(turn, sides, read[turn.workload], out, given) for turn in planned}
     clock = Clock({turn: chosen.plan.due_us[-1] / 1e6 for turn, chosen in drives.items()})
     if dry_run:
         for turn in planned:
@@ -226,7 +227,7 @@ def _sides(given: Mapping[str, Any]) -> dict[str, Side]:
 def _drive(
     turn: "Turn",
     sides: Mapping[str, Side],
-    workloads: tuple[Path, ...],
+    workload: "Workload",
     out: Path,
     given: Mapping[str, Any],
 ) -> "Chosen":
@@ -236,7 +237,7 @@ def _drive(
     if side.command is not None and spool is not None:
         spool = out / spool / turn.name
     return chosen_of(
-        workloads[turn.workload],
+        workload,
         {
             **given,
             "url": side.url,
@@ -303,14 +304,10 @@ def _server(
 
 def _refusal(gate: "Gate", out: Path) -> str | None:
     """Why the gate cannot compare the first pair, None if it can."""
-    from analysis import store
     from analysis.gate.run import evaluate
     from collectors.compare.turns import SIDES
-    from collectors.run import read_run
 
-    runs = [read_run(out / f"pair-00-{side}") for side in SIDES]
-    with store.connect(None) as db:
-        for run in runs:
-            store.load_run(db, run)
-        found = evaluate(db, gate, [runs[0].run_id], [runs[1].run_id])
+    baseline, candidate = ([str(out / f"pair-00-{side}")] for side in SIDES)
+    with evidence(None, baseline, candidate) as (db, sides):
+        found = evaluate(db, gate, *sides)
     return found.sentence if found.verdict == "refused" else None

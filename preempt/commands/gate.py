@@ -91,7 +91,7 @@ def run_command(
     if github and as_json:
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
-    with _evidence(db, baseline, candidate) as (store, sides):
+    with evidence(db, baseline, candidate) as (store, sides):
         report = evaluate(store, gate, *sides, [read_ledger(path) for path in ledger])
     report = replace(report, exit_map=mapping)
     record = report_json(report)
@@ -214,7 +214,7 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
 
 
 @contextmanager
-def _evidence(
+def evidence(
     path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
 ) -> "Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]":
     """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
