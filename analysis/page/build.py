@@ -1,0 +1,99 @@
+"""A gate's answer as one HTML file that needs no network: text first, then figures of its store.
+
+The same report and store give the same bytes with the same release of the charting library.
+"""
+
+import base64
+import hashlib
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from analysis.gate.contract import Gate
+from analysis.gate.verdict import GateReport
+from analysis.page import answer, panels
+from analysis.page.bundle import charts_script
+from analysis.page.data import columnar, page_data
+from analysis.page.escape import json_script, text
+from analysis.page.figures.effects import shown
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def report_page(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport, report_sha256: str
+) -> str:
+    """The whole document; `db` is the store that `report` was judged on."""
+    return page_of(page_data(db, gate, report), gate, report, report_sha256)
+
+
+def page_of(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: str) -> str:
+    """The document of figures' data that was read already (`page_data`)."""
+    style, script, charts = _asset("page.css"), _asset("page.js"), charts_script()
+    effects = [rows for _, rows in shown(report, gate)]
+    values = columnar(data) | {"effects": effects, "rows_of_numbers": panels.NUMBERS}
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(style, (charts, script)),
+        title=text(f"{report.verdict}: {report.gate_name}"),
+        style=style,
+        body=_body(data, gate, report, report_sha256),
+        data=json_script(values),
+        specs=json_script(panels.specs(report, gate)),
+        charts=charts,
+        script=script,
+    )
+
+
+def _body(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: str) -> str:
+    sections = (
+        ("changes", "What changed, what was equal", answer.comparison(report)),
+        ("checks", "Checks", answer.checks(report)),
+        ("effects", "Effects against limits", panels.effects_figure(report, gate)),
+        ("numbers-of", "Numbers by slice and run", panels.choices(data)),
+        ("statuses", "Requests by status", panels.statuses_figure(data)),
+        ("latency", "Latency by preemptions, measured", panels.curves_figure(data)),
+        ("pressure", "Pressure over time", panels.pressure_figure(data)),
+        ("fairness", "Who paid", panels.fairness_figure(data)),
+        ("conservation", "What a preemption costs", panels.conservation_figure(data)),
+        ("worst", "Ten worst requests", panels.worst_table(data)),
+        ("fidelity", "How right the model is", panels.fidelity_table(data)),
+        ("runs", "Runs", answer.runs(report)),
+        ("limitations", "Limitations", answer.limitations(report)),
+        ("hashes", "Hashes", answer.hashes(report, report_sha256)),
+    )
+    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in sections)
+    parts = "".join(
+        f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>'
+        f"{content}</section>\n"
+        for name, title, content in sections
+    )
+    return (
+        f'<main id="main" tabindex="-1">{answer.verdict(report)}'
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+        '<noscript><p class="absent">Charts and choices need JavaScript; tables and text do not.'
+        f"</p></noscript>\n{parts}</main>"
+    )
+
+
+def _policy(style: str, scripts: tuple[str, ...]) -> str:
+    """Nothing is loaded, and nothing runs or styles but what the page was written with."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {' '.join(map(_hash, scripts))}",
+            f"style-src {_hash(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files("analysis").joinpath("page", "assets", name).read_text("utf-8")
