@@ -15,7 +15,7 @@ from analysis.page import answer, panels
 from analysis.page.bundle import charts_script
 from analysis.page.data import columnar, page_data
 from analysis.page.escape import json_script, text
-from analysis.page.figures.effects import shown
+from analysis.page.figures.effects import is_percent, shown
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +31,9 @@ def report_page(
 def page_of(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: str) -> str:
     """The document of figures' data that was read already (`page_data`)."""
     style, script, charts = _asset("page.css"), _asset("page.js"), charts_script()
-    effects = [rows for _, rows in shown(report, gate)]
+    effects = [
+        {"percent": is_percent(result), "rows": rows} for result, rows in shown(report, gate)
+    ]
     values = columnar(data) | {"effects": effects, "rows_of_numbers": panels.NUMBERS}
     return Template(_asset("page.html")).substitute(
         policy=_policy(style, (charts, script)),

@@ -72,7 +72,7 @@ def choices(data: Data) -> str:
     more = data["runs_total"] - len(data["runs"])
     cut = f" Only the first {len(data['runs'])} runs can be chosen; the sides hold all." if more else ""
     return (
-        '<form id="filter" aria-label="Choose what the numbers and charts below show">'
+        '<form class="choices" id="filter" aria-label="Choose what the numbers and charts below show">'
         f"{_select('slice', 'Slice', slices)}{_select('scope', 'Runs', scopes)}"
         f"{_select('metric', 'Latency', [('ttft', 'time to first token'), ('e2e', 'end to end')])}"
         f'</form><p class="note">Slice and runs hold for the table, requests by status,'
@@ -149,7 +149,7 @@ def pressure_figure(data: Data) -> str:
         width = max(r["width"] for r in data["pressure"])
         thinned = f" Each point is the greatest of {width} s." if width > 1 else ""
         measured = (
-            f"<form aria-label=\"Choose a pair\">{_select('pair', 'Pair of runs', [(str(p), f'pair {p + 1}') for p in pairs])}</form>"
+            f"<form class=\"choices\" aria-label=\"Choose a pair\">{_select('pair', 'Pair of runs', [(str(p), f'pair {p + 1}') for p in pairs])}</form>"
             + _figure(
                 f"Measured by the recorder in the engine, per second.{thinned}",
                 [
@@ -189,7 +189,7 @@ def fairness_figure(data: Data) -> str:
     )
     return (
         _figure(caption, _sides("fairness"))
-        + f"<form aria-label=\"Pick a request\">{_select('request', 'Request', [])}</form>"
+        + f"<form class=\"choices\" aria-label=\"Pick a request\">{_select('request', 'Request', [])}</form>"
         + '<div id="request-detail" aria-live="polite"></div>'
     )
 
@@ -202,7 +202,7 @@ def conservation_figure(data: Data) -> str:
     shown, total = len(measured) + len(modelled), sum(f[0]["total"] for f in (measured, modelled) if f)
     cut = f" To choose from are the {shown} costliest of {total:,}." if total > shown else ""
     return (
-        f"<form aria-label=\"Choose a preemption\">{_select('event', 'Preemption', [])}</form>"
+        f"<form class=\"choices\" aria-label=\"Choose a preemption\">{_select('event', 'Preemption', [])}</form>"
         + _figure(
             "Prompt and generated tokens survive a preemption, its KV blocks leave, and what they"
             f" held has to be computed again. Nothing emitted is lost.{cut}",
@@ -266,7 +266,7 @@ def _modelled(data: Data) -> str:
         return absent("No modelled timeline: no ledger of these requests is in the store.")
     ledgers = {r["ledger_id"]: f"{r['ledger_id'][:12]}: {r['model']}" for r in data["modelled_pressure"]}
     return (
-        f"<form aria-label=\"Choose a ledger\">{_select('ledger', 'Modelled ledger', list(ledgers.items()))}</form>"
+        f"<form class=\"choices\" aria-label=\"Choose a ledger\">{_select('ledger', 'Modelled ledger', list(ledgers.items()))}</form>"
         + _figure(
             "Modelled by a replay, in ticks of its own: declared arithmetic and no time on a clock.",
             [

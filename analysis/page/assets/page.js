@@ -47,12 +47,16 @@
     views.set(name, before.then(async (view) => {
       if (rows.length === 0) return view;
       if (view === null) {
-        const made = await window.vegaEmbed(place, specs[name], {
+        const params = (specs[name].params ?? []).map((p) =>
+          ({ ...p, value: scales[p.name] || 1 }));
+        const spec = { ...specs[name], params, data: { name: "rows", values: rows } };
+        const made = await window.vegaEmbed(place, spec, {
           actions: false, ast: true, defaultStyle: false, renderer: "svg",
           tooltip: { theme: "custom", disableDefaultStyle: true, formatTooltip },
         });
         view = made.view;
         if (name.startsWith("fairness-")) view.addEventListener("click", pickMark);
+        return view;
       }
       for (const [scale, top] of Object.entries(scales)) view.signal(scale, top || 1);
       view.data("rows", rows);
@@ -198,6 +202,7 @@
     const found = inChoice();
     const rows = found.filter((r) => r.wait_us !== null).map((r) => ({ index: r.index,
       request: r.request_id, run: r.run, side: r.side, status: r.status, mark: markOf(r),
+      area: r.waited || r.repeated ? 70 : 14,
       preemptions: r.num_preemptions ?? DASH, arrival_s: r.arrival_us / 1e6,
       wait_s: r.wait_us / 1e6 }))
       // Marked ones last, so that they are drawn above the others.
@@ -306,11 +311,12 @@
       format(e.free_blocks_before)} were free before.`);
   };
 
-  const showEffects = () => packed.effects.forEach((rows, k) => {
+  const showEffects = () => packed.effects.forEach(({ percent, rows }, k) => {
+    const shown = (value) => percent ? `${format(100 * value, 3)} %` : format(value, 4);
     const over = rows.filter((r) => r.side === "candidate" && r.value > r.limit).length;
     const own = rows.filter((r) => r.side === "candidate");
-    draw(`effects-${k}`, rows, `Limit ${format(rows[0].limit, 4)}; candidate values ${
-      own.slice(0, 24).map((r) => format(r.value, 4)).join(", ")}; ${over} of ${own.length} above it.`);
+    draw(`effects-${k}`, rows, `Limit ${shown(rows[0].limit)}; candidate ${
+      own.slice(0, 24).map((r) => shown(r.value)).join(", ")}; ${over} of ${own.length} above it.`);
   });
 
   const showChoice = () => { showNumbers(); showStatuses(); showCurves(); showFairness(); };

@@ -21,6 +21,7 @@ def effects(*, percent: bool, pairs: int) -> Spec:
         "encoding": {
             "x": quantity("value", "measured", axis=axis),
             "y": {"field": "pair", "type": "nominal", "title": None, "sort": None},
+            "yOffset": {"field": "side", "sort": list(SIDES)},
             "color": {"field": "side", "type": "nominal", "title": None, "scale": SIDE_COLOURS},
             "shape": {
                 "field": "side",
@@ -42,7 +43,7 @@ def effects(*, percent: bool, pairs: int) -> Spec:
             "y": {"value": 0},
         },
     }
-    return spec(40 + 22 * min(pairs, 24), "Runs against a limit.", layer=[dots, limit, word])
+    return spec(110 + 22 * min(pairs, 24), "Runs against a limit.", layer=[dots, limit, word])
 
 
 def effect_rows(result: PredicateResult, gate: Gate) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ _SHAPES = ["circle", _TRIANGLE, _CROSS, _TRIANGLE + "M-0.9,-1L0.9,1M0.9,-1L-0.9,
 
 
 def fairness() -> Spec:
-    """A mark per request. Rows: index, arrival_s, wait_s, mark and what is shown on hovering."""
+    """A mark per request. Rows: index, arrival_s, wait_s, mark, area and what is shown on hovering."""
     scale = {"domain": list(MARKS)}
     colours = ["var(--soft)", "var(--second)", "var(--third)", "var(--third)"]
     return spec(
@@ -42,13 +42,7 @@ def fairness() -> Spec:
                 "title": None,
                 "scale": scale | {"range": _SHAPES},
             },
-            "size": {
-                "field": "mark",
-                "type": "nominal",
-                "title": None,
-                "scale": scale | {"range": [14, 70, 60, 90]},
-                "legend": None,
-            },
+            "size": {"field": "area", "type": "quantitative", "scale": None, "legend": None},
             "tooltip": hover(
                 ("request", "request"),
                 ("run", "run"),

@@ -9,7 +9,7 @@ def statuses() -> Spec:
     place = {
         "y": {"field": "status", "type": "nominal", "title": None, "sort": list(STATUSES)},
         "yOffset": {"field": "side", "sort": list(SIDES)},
-        "x": quantity("requests", "requests, measured", axis={"tickMinStep": 1}),
+        "x": quantity("requests", "requests, measured", axis={"tickMinStep": 1, "tickCount": 6}),
     }
     fill = {"field": "side", "type": "nominal", "title": None, "scale": SIDE_COLOURS}
     return spec(
