@@ -90,9 +90,7 @@ def columnar(data: Row) -> Row:
     }
 
 
-def fairness_limits(
-    db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport
-) -> Row:
+def fairness_limits(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -> Row:
     """From where on a request is marked, and whose limit that is.
 
     The gate's own where it has one. A gate without says nothing of fairness; then it is more than

@@ -50,7 +50,9 @@ def effects_figure(report: GateReport, gate: Gate) -> str:
     """A dot plot per check with a limit and a number in every run."""
     found = effects.shown(report, gate)
     if not found:
-        return absent("No check of this report has a number of every run and a limit to hold it to.")
+        return absent(
+            "No check of this report has a number of every run and a limit to hold it to."
+        )
     panels = [
         Panel(
             f"effects-{k}",
@@ -59,7 +61,9 @@ def effects_figure(report: GateReport, gate: Gate) -> str:
         )
         for k, (p, _) in enumerate(found)
     ]
-    return _figure("Each dot is a run, or the change of a pair; the dashed line is the limit.", panels)
+    return _figure(
+        "Each dot is a run, or the change of a pair; the dashed line is the limit.", panels
+    )
 
 
 def choices(data: Data) -> str:
@@ -70,7 +74,11 @@ def choices(data: Data) -> str:
     scopes += [(str(k), f"{r['name']} ({r['side']})") for k, r in enumerate(data["runs"])]
     slices = [(str(k), name) for k, name in enumerate(data["slices"])]
     more = data["runs_total"] - len(data["runs"])
-    cut = f" Only the first {len(data['runs'])} runs can be chosen; the sides hold all." if more else ""
+    cut = (
+        f" Only the first {len(data['runs'])} runs can be chosen; the sides hold all."
+        if more
+        else ""
+    )
     return (
         '<form class="choices" id="filter" aria-label="Choose what the numbers and charts below show">'
         f"{_select('slice', 'Slice', slices)}{_select('scope', 'Runs', scopes)}"
@@ -108,16 +116,25 @@ def numbers_table(data: Data) -> str:
     for name, words in NUMBERS:
         values = [found.get(side, {}).get(name) for side in ("baseline", "candidate")]
         rows.append((words, *(_shown(name, v) for v in values)))
-    return table("Measured numbers of the choice", ("measured", "baseline", "candidate"), rows, name="numbers")
+    return table(
+        "Measured numbers of the choice",
+        ("measured", "baseline", "candidate"),
+        rows,
+        name="numbers",
+    )
 
 
 def follow_up(data: Data) -> str:
     """How latencies of unfinished requests are counted."""
     tau = data["follow_up_us"]
     if tau:
-        rule = f"capped at the follow-up of {tau / 1e6:g} s: what failed or never came counts as that"
+        rule = (
+            f"capped at the follow-up of {tau / 1e6:g} s: what failed or never came counts as that"
+        )
     else:
-        rule = "not capped, as the gate plans no follow-up: what failed or never came counts as never"
+        rule = (
+            "not capped, as the gate plans no follow-up: what failed or never came counts as never"
+        )
     return f'<p class="note">Latencies are of eligible requests, {rule}.</p>'
 
 
@@ -149,7 +166,7 @@ def pressure_figure(data: Data) -> str:
         width = max(r["width"] for r in data["pressure"])
         thinned = f" Each point is the greatest of {width} s." if width > 1 else ""
         measured = (
-            f"<form class=\"choices\" aria-label=\"Choose a pair\">{_select('pair', 'Pair of runs', [(str(p), f'pair {p + 1}') for p in pairs])}</form>"
+            f'<form class="choices" aria-label="Choose a pair">{_select("pair", "Pair of runs", [(str(p), f"pair {p + 1}") for p in pairs])}</form>'
             + _figure(
                 f"Measured by the recorder in the engine, per second.{thinned}",
                 [
@@ -182,14 +199,18 @@ def fairness_figure(data: Data) -> str:
         else ""
     )
     wait = limits["wait_limit_us"]
-    waited = "▲ is not known" if wait is None else f"▲ waited more than {wait / 1e6:,.3g} s ({limits['wait_why']})"
+    waited = (
+        "▲ is not known"
+        if wait is None
+        else f"▲ waited more than {wait / 1e6:,.3g} s ({limits['wait_why']})"
+    )
     caption = (
         f"{waited}; ✕ preempted more than {limits['max_preemptions']:,} times"
         f" ({limits['preemptions_why']}). Waiting is the first wait and all re-entries.{thinned}"
     )
     return (
         _figure(caption, _sides("fairness"))
-        + f"<form class=\"choices\" aria-label=\"Pick a request\">{_select('request', 'Request', [])}</form>"
+        + f'<form class="choices" aria-label="Pick a request">{_select("request", "Request", [])}</form>'
         + '<div id="request-detail" aria-live="polite"></div>'
     )
 
@@ -199,14 +220,20 @@ def conservation_figure(data: Data) -> str:
     measured, modelled = data["measured_preemptions"], data["modelled_preemptions"]
     if not measured and not modelled:
         return absent("No preemption was recorded in these runs, and none is modelled.")
-    shown, total = len(measured) + len(modelled), sum(f[0]["total"] for f in (measured, modelled) if f)
+    shown, total = (
+        len(measured) + len(modelled),
+        sum(f[0]["total"] for f in (measured, modelled) if f),
+    )
     cut = f" To choose from are the {shown} costliest of {total:,}." if total > shown else ""
     return (
-        f"<form class=\"choices\" aria-label=\"Choose a preemption\">{_select('event', 'Preemption', [])}</form>"
+        f'<form class="choices" aria-label="Choose a preemption">{_select("event", "Preemption", [])}</form>'
         + _figure(
             "Prompt and generated tokens survive a preemption, its KV blocks leave, and what they"
             f" held has to be computed again. Nothing emitted is lost.{cut}",
-            [Panel("conservation-tokens", "Tokens"), Panel("conservation-blocks", "KV-cache blocks")],
+            [
+                Panel("conservation-tokens", "Tokens"),
+                Panel("conservation-blocks", "KV-cache blocks"),
+            ],
         )
     )
 
@@ -264,9 +291,11 @@ def absent(reason: str) -> str:
 def _modelled(data: Data) -> str:
     if not data["modelled_pressure"]:
         return absent("No modelled timeline: no ledger of these requests is in the store.")
-    ledgers = {r["ledger_id"]: f"{r['ledger_id'][:12]}: {r['model']}" for r in data["modelled_pressure"]}
+    ledgers = {
+        r["ledger_id"]: f"{r['ledger_id'][:12]}: {r['model']}" for r in data["modelled_pressure"]
+    }
     return (
-        f"<form class=\"choices\" aria-label=\"Choose a ledger\">{_select('ledger', 'Modelled ledger', list(ledgers.items()))}</form>"
+        f'<form class="choices" aria-label="Choose a ledger">{_select("ledger", "Modelled ledger", list(ledgers.items()))}</form>'
         + _figure(
             "Modelled by a replay, in ticks of its own: declared arithmetic and no time on a clock.",
             [
@@ -313,5 +342,3 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{value / 1000:,.1f}" if name.endswith("_us") else f"{value:,}"
-
-

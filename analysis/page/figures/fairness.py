@@ -16,6 +16,14 @@ MARKS = (PLAIN, WAITED, REPEATED, BOTH)
 _TRIANGLE = "M0,-1L0.9,0.8L-0.9,0.8Z"
 _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
 _SHAPES = ["circle", _TRIANGLE, _CROSS, _TRIANGLE + "M-0.9,-1L0.9,1M0.9,-1L-0.9,1"]
+# The symbol beside it is the sign.
+_LEGEND = {
+    "labelExpr": " : ".join(
+        f"datum.label == '{m}' ? '{m.removeprefix('▲✕ ').removeprefix('▲ ').removeprefix('✕ ')}'"
+        for m in MARKS
+    )
+    + " : datum.label"
+}
 
 
 def fairness() -> Spec:
@@ -35,12 +43,14 @@ def fairness() -> Spec:
                 "type": "nominal",
                 "title": None,
                 "scale": scale | {"range": colours},
+                "legend": _LEGEND,
             },
             "shape": {
                 "field": "mark",
                 "type": "nominal",
                 "title": None,
                 "scale": scale | {"range": _SHAPES},
+                "legend": _LEGEND,
             },
             "size": {"field": "area", "type": "quantitative", "scale": None, "legend": None},
             "tooltip": hover(

@@ -6,7 +6,10 @@ Measured panels have seconds, modelled ones ticks: they are never one chart and 
 from analysis.page.figures.theme import Spec, hover, quantity, shared, spec
 
 MEASURED, MODELLED = "measured", "modelled"
-_TIME = {MEASURED: ("time", "seconds since the run's start, measured"), MODELLED: ("time", "ticks, modelled")}
+_TIME = {
+    MEASURED: ("time", "seconds since the run's start, measured"),
+    MODELLED: ("time", "ticks, modelled"),
+}
 _HEIGHT = 120
 
 
