@@ -87,10 +87,10 @@ class Page:
         )
         await self.drawn()
 
-    async def picture(self, path: Path) -> None:
-        """The whole page as a PNG file."""
+    async def picture(self) -> bytes:
+        """The whole page as PNG."""
         found = await self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        return base64.b64decode(found["data"])
 
     def problems(self) -> list[Any]:
         """Errors and warnings of scripts, the console and the policy."""
@@ -125,8 +125,10 @@ async def page(profile: Path) -> AsyncIterator[Page]:
     command = [program, "--headless=new", "--remote-debugging-port=0", "--no-first-run"]
     command += ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     command += ["--no-sandbox"] if os.geteuid() == 0 else []  # which root cannot have
-    browser = subprocess.Popen(
-        [*command, f"--user-data-dir={profile}", "about:blank"],
+    browser = await asyncio.create_subprocess_exec(
+        *command,
+        f"--user-data-dir={profile}",
+        "about:blank",
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -139,13 +141,19 @@ async def page(profile: Path) -> AsyncIterator[Page]:
                 yield Page(socket)
     finally:
         browser.terminate()
-        browser.wait(20)
+        await asyncio.wait_for(browser.wait(), 20)
 
 
-async def _port(path: Path, browser: subprocess.Popen[bytes]) -> int:
-    while True:
-        assert browser.poll() is None, "chromium ended"
-        try:
-            return int(path.read_text().splitlines()[0])
-        except (OSError, IndexError):
-            await asyncio.sleep(0.05)
+async def _port(path: Path, browser: asyncio.subprocess.Process) -> int:
+    while (port := _written_port(path)) is None:
+        assert browser.returncode is None, "chromium ended"
+        await asyncio.sleep(0.05)
+    return port
+
+
+def _written_port(path: Path) -> int | None:
+    """The port the browser chose, None until it has written it down."""
+    try:
+        return int(path.read_text().splitlines()[0])
+    except (OSError, IndexError):
+        return None

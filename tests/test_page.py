@@ -218,7 +218,8 @@ def test_the_timeline_adds_up_to_the_recorded_preemptions():
     counted = (
         demo()
         .db.execute(
-            "SELECT run_id, count(*) FROM measured_events WHERE kind = 'preempt' GROUP BY 1 ORDER BY 1"
+            "SELECT run_id, count(*) FROM measured_events WHERE kind = 'preempt'"
+            " GROUP BY 1 ORDER BY 1"
         )
         .fetchall()
     )
@@ -276,7 +277,8 @@ def test_the_worst_requests_got_slowest():
             """
         SELECT c.request_id, least(c.e2e_us, 10000000) - least(b.e2e_us, 10000000) AS increase
         FROM measured_requests AS b JOIN measured_requests AS c USING (request_id)
-        JOIN measured_runs AS m ON m.run_id = b.run_id JOIN measured_runs AS n ON n.run_id = c.run_id
+        JOIN measured_runs AS m ON m.run_id = b.run_id
+        JOIN measured_runs AS n ON n.run_id = c.run_id
         WHERE b.run_id = 'base-1' AND c.run_id = 'cand-80'
             AND b.arrival_us BETWEEN 5000000 AND m.drain_end_us - 10000000
             AND c.arrival_us BETWEEN 5000000 AND n.drain_end_us - 10000000

@@ -3,33 +3,22 @@
 The page's script fills charts and texts; what a figure shows without a script is in the tables.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from analysis.gate.contract import Gate
 from analysis.gate.verdict import GateReport
-from analysis.page.escape import sentence, text
 from analysis.page.figures import conservation, curves, effects, fairness, pressure, statuses
-from analysis.page.figures.theme import Spec
+from analysis.page.figures.theme import SIDES, Spec
+from analysis.page.parts import Panel, absent, figure, form, moved, select, shown, sides
 from analysis.page.tables import table
 
 Data = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One chart's place. `name` is its id and what the script knows it by."""
-
-    name: str
-    title: str
-    side: str = ""
-
-
 def specs(report: GateReport, gate: Gate) -> dict[str, Spec]:
     """Every chart's specification by its panel's name."""
     found: dict[str, Spec] = {"statuses": statuses.statuses()}
-    for side in ("baseline", "candidate"):
+    for side in SIDES:
         found[f"curves-{side}"] = curves.curves()
         found[f"fairness-{side}"] = fairness.fairness()
         found[f"occupancy-{side}"] = pressure.occupancy(pressure.MEASURED)
@@ -61,7 +50,7 @@ def effects_figure(report: GateReport, gate: Gate) -> str:
         )
         for k, (p, _) in enumerate(found)
     ]
-    return _figure(
+    return figure(
         "Each dot is a run, or the change of a pair; the dashed line is the limit.", panels
     )
 
@@ -80,10 +69,13 @@ def choices(data: Data) -> str:
         else ""
     )
     return (
-        '<form class="choices" id="filter" aria-label="Choose what the numbers and charts below show">'
-        f"{_select('slice', 'Slice', slices)}{_select('scope', 'Runs', scopes)}"
-        f"{_select('metric', 'Latency', [('ttft', 'time to first token'), ('e2e', 'end to end')])}"
-        f'</form><p class="note">Slice and runs hold for the table, requests by status,'
+        form(
+            "Choose what the numbers and charts below show",
+            select("slice", "Slice", slices),
+            select("scope", "Runs", scopes),
+            select("metric", "Latency", [("ttft", "time to first token"), ("e2e", "end to end")]),
+        )
+        + '<p class="note">Slice and runs hold for the table, requests by status,'
         f" distributions and fairness.{cut}</p>"
         f"{numbers_table(data)}{follow_up(data)}"
     )
@@ -114,8 +106,8 @@ def numbers_table(data: Data) -> str:
     found = {r["scope"]: r for r in data["numbers"] if r["slice"] == 0}
     rows = []
     for name, words in NUMBERS:
-        values = [found.get(side, {}).get(name) for side in ("baseline", "candidate")]
-        rows.append((words, *(_shown(name, v) for v in values)))
+        values = [found.get(side, {}).get(name) for side in SIDES]
+        rows.append((words, *(shown(name, v) for v in values)))
     return table(
         "Measured numbers of the choice",
         ("measured", "baseline", "candidate"),
@@ -142,7 +134,7 @@ def statuses_figure(data: Data) -> str:
     """Requests by status."""
     if not data["numbers"]:
         return absent("No run of this comparison has requests.")
-    return _figure("Every offered request, whatever became of it.", [Panel("statuses", "")])
+    return figure("Every offered request, whatever became of it.", [Panel("statuses", "")])
 
 
 def curves_figure(data: Data) -> str:
@@ -152,33 +144,30 @@ def curves_figure(data: Data) -> str:
             "No distribution: no request is eligible with a known number of preemptions and a time"
             " (the end of observation, or preemptions, may not have been recorded)."
         )
-    return _figure(
+    return figure(
         "Share of eligible requests whose latency is at most so many seconds. A curve that ends"
         " below 100 % leaves requests that never came.",
-        _sides("curves"),
+        sides("curves"),
     )
 
 
 def pressure_figure(data: Data) -> str:
     """Timelines: measured panels of a pair, then modelled ones of a ledger."""
     if data["pressure"]:
-        pairs = sorted({r["pair"] for r in data["runs"]})
+        pairs = [(str(p), f"pair {p + 1}") for p in sorted({r["pair"] for r in data["runs"]})]
         width = max(r["width"] for r in data["pressure"])
         thinned = f" Each point is the greatest of {width} s." if width > 1 else ""
-        measured = (
-            f'<form class="choices" aria-label="Choose a pair">{_select("pair", "Pair of runs", [(str(p), f"pair {p + 1}") for p in pairs])}</form>'
-            + _figure(
-                f"Measured by the recorder in the engine, per second.{thinned}",
-                [
-                    Panel(f"{kind}-{side}", f"{title}: {side}", side)
-                    for kind, title in (
-                        ("occupancy", "KV cache occupancy"),
-                        ("queue", "Running and waiting"),
-                        ("preemptions", "Preemptions"),
-                    )
-                    for side in ("baseline", "candidate")
-                ],
-            )
+        measured = form("Choose a pair", select("pair", "Pair of runs", pairs)) + figure(
+            f"Measured by the recorder in the engine, per second.{thinned}",
+            [
+                Panel(f"{kind}-{side}", f"{title}: {side}", side)
+                for kind, title in (
+                    ("occupancy", "KV cache occupancy"),
+                    ("queue", "Running and waiting"),
+                    ("preemptions", "Preemptions"),
+                )
+                for side in SIDES
+            ],
         )
     else:
         measured = absent("No measured timeline: no run has step records of the recorder.")
@@ -209,8 +198,8 @@ def fairness_figure(data: Data) -> str:
         f" ({limits['preemptions_why']}). Waiting is the first wait and all re-entries.{thinned}"
     )
     return (
-        _figure(caption, _sides("fairness"))
-        + f'<form class="choices" aria-label="Pick a request">{_select("request", "Request", [])}</form>'
+        figure(caption, sides("fairness"))
+        + form("Pick a request", select("request", "Request", []))
         + '<div id="request-detail" aria-live="polite"></div>'
     )
 
@@ -220,21 +209,18 @@ def conservation_figure(data: Data) -> str:
     measured, modelled = data["measured_preemptions"], data["modelled_preemptions"]
     if not measured and not modelled:
         return absent("No preemption was recorded in these runs, and none is modelled.")
-    shown, total = (
+    named, total = (
         len(measured) + len(modelled),
         sum(f[0]["total"] for f in (measured, modelled) if f),
     )
-    cut = f" To choose from are the {shown} costliest of {total:,}." if total > shown else ""
-    return (
-        f'<form class="choices" aria-label="Choose a preemption">{_select("event", "Preemption", [])}</form>'
-        + _figure(
-            "Prompt and generated tokens survive a preemption, its KV blocks leave, and what they"
-            f" held has to be computed again. Nothing emitted is lost.{cut}",
-            [
-                Panel("conservation-tokens", "Tokens"),
-                Panel("conservation-blocks", "KV-cache blocks"),
-            ],
-        )
+    cut = f" To choose from are the {named} costliest of {total:,}." if total > named else ""
+    return form("Choose a preemption", select("event", "Preemption", [])) + figure(
+        "Prompt and generated tokens survive a preemption, its KV blocks leave, and what they"
+        f" held has to be computed again. Nothing emitted is lost.{cut}",
+        [
+            Panel("conservation-tokens", "Tokens"),
+            Panel("conservation-blocks", "KV-cache blocks"),
+        ],
     )
 
 
@@ -243,18 +229,18 @@ def worst_table(data: Data) -> str:
     if not data["worst"]:
         return absent("No request took longer in a candidate run than in its pair's baseline run.")
     headings = (
-        "request", "pair", "end to end, ms", "slower by, ms", "TTFT, ms", "waited, ms", "preemptions",
-        "status",
+        "request", "pair", "end to end, ms", "slower by, ms", "TTFT, ms", "waited, ms",
+        "preemptions", "status",
     )  # fmt: skip
     rows = [
         (
             r["request_id"],
             str(r["pair"] + 1),
-            _moved(r, "e2e_us"),
-            r["increase_us"] / 1000,
-            _moved(r, "ttft_us"),
-            _moved(r, "wait_us"),
-            _moved(r, "preemptions"),
+            moved(r, "e2e_us"),
+            shown("increase_us", r["increase_us"]),
+            moved(r, "ttft_us"),
+            moved(r, "wait_us"),
+            moved(r, "preemptions"),
             f"{r['baseline_status']} → {r['candidate_status']}",
         )
         for r in data["worst"]
@@ -276,16 +262,11 @@ def fidelity_table(data: Data) -> str:
             r["requests"],
             r["modelled_value"],
             r["measured_value"],
-            None if r["error_frac"] is None else 100 * r["error_frac"],
+            None if r["error_frac"] is None else round(100 * r["error_frac"], 1),
         )
         for r in data["fidelity"]
     ]
     return table("Modelled and measured values, each in its own column", headings, rows)
-
-
-def absent(reason: str) -> str:
-    """A figure that is not there, and why."""
-    return f'<p class="absent">{sentence(reason)}</p>'
 
 
 def _modelled(data: Data) -> str:
@@ -294,51 +275,13 @@ def _modelled(data: Data) -> str:
     ledgers = {
         r["ledger_id"]: f"{r['ledger_id'][:12]}: {r['model']}" for r in data["modelled_pressure"]
     }
-    return (
-        f'<form class="choices" aria-label="Choose a ledger">{_select("ledger", "Modelled ledger", list(ledgers.items()))}</form>'
-        + _figure(
-            "Modelled by a replay, in ticks of its own: declared arithmetic and no time on a clock.",
-            [
-                Panel("occupancy-modelled", "KV cache occupancy, modelled"),
-                Panel("queue-modelled", "Running and waiting, modelled"),
-                Panel("preemptions-modelled", "Preemptions, modelled"),
-            ],
-        )
+    return form(
+        "Choose a ledger", select("ledger", "Modelled ledger", list(ledgers.items()))
+    ) + figure(
+        "Modelled by a replay, in ticks of its own: declared arithmetic and no time on a clock.",
+        [
+            Panel("occupancy-modelled", "KV cache occupancy, modelled"),
+            Panel("queue-modelled", "Running and waiting, modelled"),
+            Panel("preemptions-modelled", "Preemptions, modelled"),
+        ],
     )
-
-
-def _sides(name: str) -> list[Panel]:
-    return [Panel(f"{name}-{side}", side, side) for side in ("baseline", "candidate")]
-
-
-def _figure(caption: str, panels: Sequence[Panel]) -> str:
-    inner = "".join(
-        f'<div class="panel" id="panel-{p.name}">'
-        + (f"<h3{_key(p.side)}>{text(p.title)}</h3>" if p.title else "")
-        + f'<div class="chart" id="chart-{p.name}" role="img" aria-labelledby="summary-{p.name}"></div>'
-        f'<p class="summary" id="summary-{p.name}"></p></div>'
-        for p in panels
-    )
-    two = " two" if len(panels) > 1 else ""
-    return f'<figure><figcaption>{sentence(caption)}</figcaption><div class="panels{two}">{inner}</div></figure>'
-
-
-def _key(side: str) -> str:
-    return f' class="key {side}"' if side else ""
-
-
-def _select(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
-    listed = "".join(f'<option value="{text(v)}">{text(words)}</option>' for v, words in options)
-    return f'<label for="choose-{name}">{label}<select id="choose-{name}" autocomplete="off">{listed}</select></label>'
-
-
-def _moved(row: Data, field: str) -> str:
-    return " → ".join(_shown(field, row[f"{side}_{field}"]) for side in ("baseline", "candidate"))
-
-
-def _shown(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value
-    return f"{value / 1000:,.1f}" if name.endswith("_us") else f"{value:,}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.gate.cells import DASH
-from analysis.page.escape import MOST_IN_A_SENTENCE, text
+from analysis.page.escape import MOST_CHARACTERS, sentence, text
 
 Cell = str | float | None
 
@@ -14,7 +14,7 @@ def table(
     rows: Sequence[Sequence[Cell]],
     *,
     name: str | None = None,
-    limit: int = MOST_IN_A_SENTENCE,
+    limit: int = MOST_CHARACTERS,
 ) -> str:
     """A table whose first column names its rows; a missing value is a dash, numbers align right."""
     numeric = [
@@ -35,8 +35,8 @@ def table(
     identity = "" if name is None else f' id="{name}"'
     # A table that is wider than the screen scrolls, and so has to be reachable by keyboard.
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{text(caption, limit)}">'
-        f"<table{identity}><caption>{text(caption, limit)}</caption>"
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{sentence(caption)}">'
+        f"<table{identity}><caption>{sentence(caption)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -48,7 +48,7 @@ def number(value: float) -> str:
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
-def _kind(right: bool) -> str:  # noqa: FBT001 - a column's alignment
+def _kind(right: bool) -> str:
     return ' class="number"' if right else ""
 
 

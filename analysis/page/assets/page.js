@@ -162,7 +162,7 @@
     const counted = rows.filter((r) => r.preemptions !== null);
     const sum = counted.reduce((n, r) => n + r.preemptions, 0);
     draw(`preemptions-${name}`, counted.filter((r) => r.preemptions > 0), counted.length
-      ? `${format(sum)} preemptions, at most ${format(most(counted, "preemptions"))} in one ${unit}.`
+      ? `${format(sum)} preemptions, at most ${format(most(counted, "preemptions"))} in any ${unit}.`
       : "Nobody recorded preemptions.", { xmax: tops.time, ymax: tops.preemptions });
   };
   const topsOf = (rows) => ({ time: most(rows, "time"),
@@ -331,7 +331,7 @@
   for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
   fillEvents();
   showEffects();
-  if (element("filter")) showChoice();
+  if (element("choose-slice")) showChoice();
   if (element("choose-pair")) showPressure();
   showModelled();
   showEvent();

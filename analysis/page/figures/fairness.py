@@ -27,7 +27,7 @@ _LEGEND = {
 
 
 def fairness() -> Spec:
-    """A mark per request. Rows: index, arrival_s, wait_s, mark, area and what is shown on hovering."""
+    """A mark per request. Rows: index, arrival_s, wait_s, mark, area and what hovering shows."""
     scale = {"domain": list(MARKS)}
     colours = ["var(--soft)", "var(--second)", "var(--third)", "var(--third)"]
     return spec(
