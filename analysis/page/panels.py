@@ -182,8 +182,8 @@ def fairness_figure(data: Data) -> str:
     limits = data["limits"]
     total = data["requests"][0]["total"]
     thinned = (
-        f" Shown are {len(data['requests']):,} of {total:,} requests: marked ones first, then"
-        " preempted ones, then a fixed sample; the table above counts all."
+        f" Shown are {len(data['requests']):,} of {total:,} requests: marked ones up to"
+        " a half, then others, both by a hash of their id; the table above counts all."
         if total > len(data["requests"])
         else ""
     )
@@ -193,8 +193,10 @@ def fairness_figure(data: Data) -> str:
         if wait is None
         else f"▲ waited more than {wait / 1e6:,.3g} s ({limits['wait_why']})"
     )
+    most = limits["max_preemptions"]
+    times = "once" if most == 1 else f"{most:,} times"
     caption = (
-        f"{waited}; ✕ preempted more than {limits['max_preemptions']:,} times"
+        f"{waited}; ✕ preempted more than {times}"
         f" ({limits['preemptions_why']}). Waiting is the first wait and all re-entries.{thinned}"
     )
     return (

@@ -1,5 +1,5 @@
--- Grain: one row per run's place and request, at most most_rows: first those that are marked (waited
--- too long, preempted too often), then those that were preempted, then any by a hash of their id.
+-- Grain: one row per run's place and request, at most most_rows: of those that are marked (waited
+-- too long, preempted too often) up to half as many, then of the others; both by a hash of their id.
 -- slices are the places of the slices a request is in. total counts all requests.
 -- Binds: run_ids, sides, slice conditions as page/numbers, max_preemptions, wait_limit_us, most_rows.
 WITH
@@ -34,22 +34,34 @@ requests AS (
     INNER JOIN measured_requests AS r ON p.run_id = r.run_id
 ),
 
-chosen AS (
+signed AS (
     SELECT
         *,
         coalesce(wait_us > $wait_limit_us, false) AS waited,
-        coalesce(num_preemptions > $max_preemptions, false) AS repeated,
-        count(*) OVER () AS total
+        coalesce(num_preemptions > $max_preemptions, false) AS repeated
     FROM requests
-    QUALIFY row_number() OVER (
-        ORDER BY
-            waited OR repeated DESC,
-            coalesce(num_preemptions, 0) > 0 DESC,
-            md5(request_id),
-            request_id,
-            place,
-            engine
-    ) <= $most_rows
+),
+
+marked AS (
+    SELECT *
+    FROM signed
+    WHERE waited OR repeated
+    ORDER BY md5(request_id), request_id, place, engine
+    LIMIT $most_rows // 2
+),
+
+others AS (
+    SELECT *
+    FROM signed
+    WHERE NOT waited AND NOT repeated
+    ORDER BY md5(request_id), request_id, place, engine
+    LIMIT $most_rows - (SELECT count(*) FROM marked)
+),
+
+chosen AS (
+    SELECT * FROM marked
+    UNION ALL
+    SELECT * FROM others
 )
 
 SELECT
@@ -66,7 +78,7 @@ SELECT
     v.waited,
     v.repeated,
     list(s.slice ORDER BY s.slice) AS slices,
-    v.total
+    (SELECT count(*) FROM requests) AS total
 FROM chosen AS v
 INNER JOIN slices AS s
     ON
