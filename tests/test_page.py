@@ -6,14 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import ATTACKS, ROOT, Structure, demo, hostile, judged
+from pages import ATTACKS, ROOT, Structure, demo, hostile, judged, renamed
 from stored import metrics_only, recorded
 
 from analysis.gate.gate_file import read_gate
@@ -23,6 +25,8 @@ from analysis.page.bundle import charts_script
 from analysis.page.data import columnar
 from analysis.page.escape import json_script, text
 from analysis.page.figures.theme import Spec
+from analysis.store import connect, load_run
+from collectors.run import Run
 from preempt.main import main
 
 STATUSES = ("ok", "error", "aborted", "censored", "unsent", "rejected")
@@ -121,8 +125,11 @@ def test_tables_and_controls_can_be_used_without_eyes_or_mouse():
     labels = {a["for"] for a in found.named("label")}
     assert {a["id"] for a in found.named("select")} == labels
     charts = [a for a in found.named("div") if a.get("class") == "chart"]
+    pictures = [a for a in found.named("div") if a.get("role") == "img"]
+    assert [f"summary-{(a['id'] or '')[6:]}" for a in charts] == [
+        a["aria-labelledby"] for a in pictures
+    ]
     assert charts
-    assert all("img" == a["role"] and a["aria-labelledby"] for a in charts)
     assert [{"lang": "en"}] == found.named("html")
     assert "skip" == found.named("a")[0]["class"]
     headings = [tag for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
@@ -311,6 +318,37 @@ def test_what_is_absent_says_why():
     assert "⊘ refused: blocks-48-to-80" in "".join(shown.visible)
 
 
+def test_unknown_is_neither_zero_nor_drawn():
+    """Without steps, waits, counts and an end of observation, each figure is a line and a dash."""
+
+    def bare(name: str, run_id: str) -> Run:
+        run = renamed(recorded(name), run_id, {}, drain_end_us=None)
+        unknown = ("queue_time_us", "requeue_time_us", "num_preemptions")
+        return replace(
+            run,
+            steps=run.steps.clear(),
+            events=run.events.clear(),
+            requests=run.requests.with_columns(pl.lit(None, pl.Int64).alias(n) for n in unknown),
+        )
+
+    found = judged(read_gate(DEMO), [bare("base-1", "b"), bare("cand-80", "c")])
+    row = found.data["numbers"][0]
+    names = ("preempted", "preemptions", "waited_too_long", "preempted_too_often", "ttft_p95_us")
+    assert [None] * 5 == [row[name] for name in names]
+    assert 240 == row["requests"]
+    shown = page(found)
+    for reason in (
+        "No measured timeline",
+        "No distribution",
+        "No request has a recorded waiting time",
+        "No preemption was recorded",
+        "No modelled timeline",
+        "No replay of these runs",
+    ):
+        assert reason in shown
+    assert "▲ waited too long</th><td>–</td><td>–</td>" in shown
+
+
 def test_a_run_given_twice_has_a_page_too():
     """A refusal before any run has a place is a page of words."""
     gate, run = read_gate(DEMO), recorded("base-1")
@@ -363,6 +401,23 @@ def test_the_command_writes_the_page_beside_the_report(tmp_path: Path, monkeypat
     assert record["report_sha256"].encode() in shown
     assert 500_000 < len(shown) < 5_000_000
     assert b"vegaEmbed" in shown
+
+
+@pytest.mark.usefixtures("capfd")
+def test_a_store_that_may_only_be_read_has_a_page_too(tmp_path: Path):
+    """`gate run --db` writes the page of a file's runs, and never into the file."""
+    path = tmp_path / "s.duckdb"
+    with connect(path) as db:
+        for name in ("base-1", "cand-80"):
+            load_run(db, recorded(name))
+    before = path.read_bytes()
+    arguments = ["gate", "run", str(DEMO), "--db", str(path), "--baseline", "base-1"]
+    with pytest.raises(SystemExit) as left:
+        main([*arguments, "--candidate", "cand-80", "--out", str(tmp_path / "o"), "-q"])
+    assert 3 == left.value.code
+    shown = Structure((tmp_path / "o" / "report.html").read_text(encoding="utf-8"))
+    assert json.loads(shown.script("page-data"))["numbers"]["requests"][0] == 240
+    assert before == path.read_bytes()
 
 
 def test_nothing_is_bundled_until_a_page_is_written():

@@ -35,8 +35,9 @@ def figure(caption: str, panels: Sequence[Panel]) -> str:
     inner = "".join(
         f'<div class="panel" id="panel-{p.name}">'
         + (f"<h3{_key(p.side)}>{text(p.title)}</h3>" if p.title else "")
-        + f'<div class="chart" id="chart-{p.name}" role="img"'
-        f' aria-labelledby="summary-{p.name}"></div>'
+        # Vega gives its own place another role, which would offer every mark to be read.
+        + f'<div role="img" aria-labelledby="summary-{p.name}">'
+        f'<div class="chart" id="chart-{p.name}"></div></div>'
         f'<p class="summary" id="summary-{p.name}"></p></div>'
         for p in panels
     )

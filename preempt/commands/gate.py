@@ -170,11 +170,11 @@ def _page(
     """The HTML report; ledgers go into a store of this command's own, so that figures have them."""
     from analysis.page.build import report_page
     from analysis.store import load_ledger
-    from replay.errors import InputError
+    from replay.errors import ReplayError
 
     for ledger in ledgers:
         # What the oracle refuses is a finding of the report, and no figure.
-        with suppress(InputError):
+        with suppress(ReplayError):
             load_ledger(store, ledger)
     return report_page(store, gate, report, record["report_sha256"])
 

@@ -42,7 +42,7 @@
     const place = element(`chart-${name}`);
     if (!place) return;
     element(`summary-${name}`).textContent = summary;
-    place.hidden = rows.length === 0;
+    place.parentElement.hidden = rows.length === 0;
     const before = views.get(name) ?? Promise.resolve(null);
     views.set(name, before.then(async (view) => {
       if (rows.length === 0) return view;
