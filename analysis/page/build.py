@@ -20,6 +20,12 @@ from analysis.page.figures.effects import is_percent, shown
 if TYPE_CHECKING:
     import duckdb
 
+# Its licence wants to be told wherever its code is.
+_CREDIT = (
+    "Charts are drawn by Vega, Vega-Lite and vega-embed, copyright University of Washington"
+    " Interactive Data Lab and contributors, under the BSD 3-Clause License; no warranty."
+)
+
 
 def report_page(
     db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport, report_sha256: str
@@ -74,7 +80,8 @@ def _body(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: s
         f'<main id="main" tabindex="-1">{answer.verdict(report)}'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
         '<noscript><p class="absent">Charts and choices need JavaScript; tables and text do not.'
-        f"</p></noscript>\n{parts}</main>"
+        f"</p></noscript>\n{parts}</main>\n"
+        f'<footer><p class="soft">{_CREDIT}</p></footer>'
     )
 
 
