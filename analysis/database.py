@@ -19,7 +19,7 @@ from replay.strict import named_version, printable
 from replay.version import __version__
 
 SCHEMA = "preemption-store/7"
-REBUILD = "rebuild it with preempt load"
+REBUILD = "delete it and load again"  # it is disposable
 MEMORY_LIMIT = "2GB"
 Setting = str | bool | int | float | list[str]
 # No extension is fetched, no variable of this program is mistaken for a table.

@@ -988,11 +988,11 @@ def test_an_unknown_offer_is_no_data():
 
 
 def test_an_increase_is_a_statistic():
-    """It waits for pairs, and then for a version that has statistics."""
+    """It waits for pairs, and for runs large enough to show its limit."""
     gate = gate_of(FAILURES | {"max_increase": 0.1})
     report = answer(gate, small("base"), candidate())
     reasons = only(report, "failures", "failed_increase").reasons
-    assert ("statistics_not_available", "too_few_pairs") == reasons
+    assert ("too_few_pairs", "too_few_eligible") == reasons
     assert "pass" == only(report, "failures", "failed_fraction").verdict
     assert "inconclusive" == report.verdict
 
@@ -1000,31 +1000,34 @@ def test_an_increase_is_a_statistic():
 # --- statistics, boundary, rollback ----------------------------------------------------------
 
 
-def test_statistical_predicates_never_pass():
-    """One pair is too few; five pairs wait for statistics, and say so."""
+def test_what_this_version_cannot_decide_never_passes():
+    """Too few pairs, too few requests and checks that come later: each says what it lacks."""
     gate = gate_of(
         QUEUE,
         GOODPUT | {"max_drop": 0.02},
         boundary={"rates": ["arrival"], "steps": [0.95]},
-        rollback={
-            "to": "baseline",
-            "window_us": 1,
-            "when": [{"predicate": "queue", "max_regression": 0.1, "action": "revert"}],
-        },
         evidence={"noise_profile": "required"},
     )
     report = answer(gate, small("base"), candidate())
     assert (
-        "inconclusive: queue cannot be decided by this version, which has no statistics yet"
-        " (it will need 5 pairs of runs, 1 given) (and 6 more checks)" == report.sentence
+        "inconclusive: queue needs 5 pairs of runs, 1 given (and 5 more checks)" == report.sentence
     )
-    assert "more runs would not change this verdict yet" in (report.recommendation or "")
+    assert (report.recommendation or "").startswith(
+        "run 4 more pairs for statistics to decide anything; observe longer: raise follow_up_us"
+    )
+    assert "more runs would not change this verdict in this version" in report.recommendation
     sides = (
         [small(f"b{k}") for k in range(5)],
         [replace_id(candidate(), f"c{k}") for k in range(5)],
     )
     report = answer(gate, *sides)
-    assert {"statistics_not_available"} == set(report.reasons)
+    assert {
+        "censored",
+        "no_data",
+        "order_not_balanced",
+        "statistics_not_available",
+        "too_few_eligible",
+    } == set(report.reasons)
     undecided = {p.id for p in report.predicates if p.verdict == "inconclusive"}
     assert {
         "queue",
@@ -1032,7 +1035,6 @@ def test_statistical_predicates_never_pass():
         "noise-profile",
         "steady",
         "boundary",
-        "rollback-defined",
     } == undecided
 
 
@@ -1194,15 +1196,13 @@ def command(*arguments: object, columns: int = 80) -> subprocess.CompletedProces
 
 
 def test_the_recorded_runs_decide_all_but_the_queue(tmp_path: Path):
-    """48 to 80 blocks on a real vLLM: exit 3, and only statistics are left open."""
+    """48 to 80 blocks on a real vLLM: exit 3; one pair is no statistic, and its queue grew."""
     done = command(
         "run", DEMO, "--baseline", RUNS / "base-1", "--candidate", RUNS / "cand-80",
         "--out", tmp_path / "out",
     )  # fmt: skip
     assert (3, "") == (done.returncode, done.stderr.replace(f"report in {tmp_path / 'out'}\n", ""))
-    assert done.stdout.startswith(
-        "inconclusive: queue cannot be decided by this version, which has no statistics"
-    )
+    assert done.stdout.startswith("inconclusive: queue needs 5 pairs of runs, 1 given (and 1 more")
     assert 80 >= max(map(len, done.stdout.splitlines()))
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     validator().validate(record)
@@ -1213,7 +1213,7 @@ def test_the_recorded_runs_decide_all_but_the_queue(tmp_path: Path):
         ("failures", "failed_fraction"): "pass",
         ("failures", "censored_fraction"): "pass",
         ("queue", "p95"): "inconclusive",
-        ("steady", None): "inconclusive",
+        ("steady", "queue_growth"): "inconclusive",
     } == verdicts
     assert (tmp_path / "out" / "report.md").read_text().startswith("# inconclusive: blocks-48")
 

@@ -342,14 +342,15 @@ def test_junk_anywhere_is_an_input_error_or_a_gate(path: str, junk: Any):
 
 
 def test_the_demo_gate_can_be_read_and_explained():
-    """It names the change, what this version decides, and the pairs it takes."""
+    """It names the change, how each check is decided, and the pairs it takes."""
     text = "\n".join(explain(read_gate(DEMO)))
     assert "Changes: cache.num_gpu_blocks." in text
-    assert "repeat (decided today): no candidate request is preempted more than 2 times." in text
-    assert "queue (not decided by this version): p95 of queue_time_us" in text
+    assert "repeat (deterministic): no candidate request is preempted more than 2 times." in text
+    assert "queue (over pairs): p95 of queue_time_us" in text
     assert "6 pairs of runs planned (12 runs)" in text
     assert "at least 150 in every candidate run" in text
-    assert "can fail or refuse, but not pass" in text
+    assert "Today this gate can be decided completely." in text
+    assert "can fail or refuse, but not pass" in "\n".join(explain(parse_gate(example(), "g")))
 
 
 def test_explain_says_when_a_gate_can_be_decided_today():
@@ -364,4 +365,24 @@ def test_explain_warns_of_a_plan_that_never_decides():
     """Four pairs leave every statistical predicate undecided for good."""
     raw = changed("design", {"pairs": 4})
     text = "\n".join(explain(parse_gate(raw, "g")))
-    assert "With 4 planned pairs it never will be: statistics need 5." in text
+    assert "With 4 planned pairs statistics decide nothing: they need 5." in text
+    assert "decides nothing; equal sides: 5 pairs" in text
+    assert "With design.follow_up_us at 0 no latency is decided" in text
+
+
+def test_explain_says_what_the_planned_pairs_could_decide():
+    """A line for each of a few spreads: where an estimate passes or fails, and pairs of equals."""
+    text = "\n".join(explain(parse_gate(example(), "g")))
+    assert "queue (p95), at least 400 eligible requests a run:" in text
+    assert "    spread 1 %: passes below +9.1 %, fails from +10.9 %; equal sides: 5 pairs" in text
+    assert "    spread 30 %: passes below -14.1 %, fails from +40.8 %; equal sides: 31" in text
+    assert "    spread 10 %: never passes, fails below 86.8 %; all good: 14 pairs" in text
+
+
+@pytest.mark.parametrize(
+    ("confidence", "looks", "pairs"), [(0.8, 1, 5), (0.9, 1, 5), (0.9, 2, 6), (0.99, 1, 8)]
+)
+def test_more_confidence_takes_more_pairs_at_least(confidence: float, looks: int, pairs: int):
+    """So many that the exact signed rank can exclude anything; a second look halves the error."""
+    raw = changed("design", {"confidence": confidence, "looks": looks, "pairs": 10})
+    assert pairs == parse_gate(raw, "g").design.least_pairs

@@ -640,8 +640,8 @@ def rewritten(file: Path, select: str, schema: str = store.SCHEMA) -> None:
 @pytest.mark.parametrize(
     ("table", "change", "fault"),
     [
-        ("measured_runs", {"schema": "preemption-store/1"}, "got preemption-store/1; rebuild it"),
-        ("measured_runs", {"schema": "x" * 500}, "got a string of 500 code points; rebuild it"),
+        ("measured_runs", {"schema": "preemption-store/1"}, "got preemption-store/1; delete it"),
+        ("measured_runs", {"schema": "x" * 500}, "got a string of 500 code points; delete it"),
         ("measured_steps", {"select": "* REPLACE (0.5 AS step)"}, "step must be a column of type"),
         ("measured_steps", {"select": "* EXCLUDE (step)"}, "cannot be read; Binder Error"),
         ("measured_steps", None, "cannot be read; Invalid Input Error"),

@@ -22,6 +22,7 @@ from test_oracle import (
     erase_output,
     false_flag,
     position,
+    renumbered,
     swap_victims,
     truncate,
 )
@@ -538,3 +539,18 @@ def test_every_reason_occurs_among_the_crowds() -> None:
     """The mutations above were tried on ledgers in which every kind of choice was made."""
     seen = {e.recovery_reason for name in CROWDS for e in derived(name)}
     assert {Reason.INCOMPLETE, Reason.CHEAPER, None} <= seen
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_the_columns_show_that_the_end_of_a_replay_is_missing(name: str) -> None:
+    """Every one of them, but for ends in flight when their request was preempted again."""
+    workload, config = crowd(name)
+    events = list(derived(name))
+    ends = [at for at, event in enumerate(events) if event.kind == Kind.RECOVERED]
+    unseen = [
+        at
+        for at in ends
+        if not check_rows(workload, config, to_rows(renumbered([*events[:at], *events[at + 1 :]])))
+    ]
+    assert ends
+    assert not unseen or config.engine.async_scheduling

@@ -23,7 +23,7 @@ WIDTHS = (400, 900, 1600)
 def document(made: Callable[[], Judged]) -> str:
     """The page of an answer, its charts bundled once."""
     found = made()
-    return page_of(found.data, found.gate, found.report, found.sha256)
+    return page_of(found.data, found.report, found.sha256)
 
 
 def visit(
@@ -77,7 +77,7 @@ def test_every_figure_is_drawn_without_a_word_from_the_browser(tmp_path: Path):
     """Each chart is an SVG with marks and a text beside it; nothing is logged or loaded."""
 
     async def look(tab: Page) -> None:
-        names = set(panels.specs(demo().report, demo().gate))
+        names = set(panels.specs(demo().report))
         drawn = await tab.value(
             "[...document.querySelectorAll('.chart')].filter(c => c.querySelector("
             "'svg path, svg text')).map(c => c.id.slice(6))"
@@ -217,7 +217,7 @@ def test_every_control_is_reached_by_keyboard_and_has_a_name(tmp_path: Path):
         controls = [(r, n) for r, n in named if r in ("combobox", "img", "image", "link", "table")]
         assert all(n for _, n in controls), controls
         pictures = [n for r, n in controls if r in ("img", "image")]
-        assert len(panels.specs(demo().report, demo().gate)) == len(pictures)
+        assert len(panels.specs(demo().report)) == len(pictures)
         assert {"combobox", "link", "table"} <= {r for r, _ in controls}
         assert ("heading", "? inconclusive: blocks-48-to-80") in named
 

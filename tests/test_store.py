@@ -682,7 +682,7 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
     "not a file": lambda path: path.mkdir(),
     "is not a valid DuckDB database file": lambda path: path.write_text("hello" * 1000),
     "is not a database made by preempt load": _foreign,
-    f"must be {SCHEMA}, got preemption-store/9; rebuild it with preempt load": _newer,
+    f"must be {SCHEMA}, got preemption-store/9; delete it and load again": _newer,
 }
 
 

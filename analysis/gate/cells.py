@@ -1,12 +1,11 @@
 """How numbers of a gate report look to people, in a terminal and in Markdown alike."""
 
-from collections.abc import Sequence
-
 from analysis.gate.verdict import GateReport, PredicateResult
 from collectors.columns import STATUSES
 from replay.strict import printable
 
 _MOST_RUNS = 6
+_SHARES = ("_fraction", "_drop", "_increase")
 DASH = "\u2013"  # a value nobody has, which is not zero
 
 
@@ -14,15 +13,36 @@ def number(value: float | None, statistic: str | None = None) -> str:
     """A number in its statistic's unit; a dash for unknown, shares as percent."""
     if value is None:
         return DASH
-    if statistic is not None and (statistic.endswith("_fraction") or "_drop" in statistic):
+    if statistic is not None and statistic.endswith(_SHARES):
         return f"{value * 100:.3g} %"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def per_run(values: Sequence[float | None], statistic: str | None) -> str:
-    """One number per run, in pair order."""
-    shown = ", ".join(number(v, statistic) for v in values[:_MOST_RUNS])
+def per_run(result: PredicateResult, side: str) -> str:
+    """One number per run of a side, in pair order; a quantile that was cut off says so."""
+    values = getattr(result, side)
+    shown = ", ".join(_cut_off(v, result) for v in values[:_MOST_RUNS])
     return f"{shown}, …" if len(values) > _MOST_RUNS else shown or DASH
+
+
+def in_unit(value: float | None, result: PredicateResult) -> str:
+    """An estimate or a bound; of a regression a relative change."""
+    if value is not None and result.kind == "regression":
+        return f"{value * 100:+.3g} %"
+    return number(value, result.statistic)
+
+
+def interval(result: PredicateResult) -> str:
+    """Both bounds."""
+    if result.low is None or result.high is None:
+        return DASH
+    return f"{in_unit(result.low, result)} to {in_unit(result.high, result)}"
+
+
+def effects(result: PredicateResult) -> str:
+    """The pairs' own differences."""
+    shown = ", ".join(in_unit(v, result) for v in result.effects[:_MOST_RUNS])
+    return f"{shown}, …" if len(result.effects) > _MOST_RUNS else shown or DASH
 
 
 def what(result: PredicateResult) -> str:
@@ -37,9 +57,13 @@ def what(result: PredicateResult) -> str:
 
 def limit(result: PredicateResult) -> str:
     """The limit a check is judged by."""
-    if result.kind == "regression" and result.limit is not None:
-        return f"+{result.limit * 100:.3g} %"
-    return number(result.limit, result.statistic)
+    return in_unit(result.limit, result)
+
+
+def _cut_off(value: float | None, result: PredicateResult) -> str:
+    if value is not None and result.cap is not None and value >= result.cap:
+        return f">= {result.cap:,}"
+    return number(value, result.statistic)
 
 
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:

@@ -5,9 +5,11 @@ before one of these exists.
 """
 
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from analysis.comparable import ENGINE_FIELDS, SCHEDULER_FIELDS
+from analysis.gate.statistics import least_for_ranks
 from replay.canonical import canonical_json, sha256
 
 SCHEMA = "preemption-gate/1"
@@ -74,7 +76,13 @@ class Design:
     @property
     def least_pairs(self) -> int:
         """Pairs below which no statistical predicate is decided."""
-        return MIN_WINDOWS if self.kind == "windows" else MIN_PAIRS
+        least = MIN_WINDOWS if self.kind == "windows" else MIN_PAIRS
+        return max(least, least_for_ranks(self.tail))
+
+    @property
+    def tail(self) -> float:
+        """One-sided error of each bound; a second look shares it with the first."""
+        return float((1 - Fraction(repr(self.confidence))) / 2 / self.looks)
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,18 @@ class Predicate:
     @property
     def statistical(self) -> bool:
         """Whether a part of it is decided over pairs of runs."""
-        return self.kind in ("regression", "goodput") or self.max_increase is not None
+        return bool(self.tests)
+
+    @property
+    def tests(self) -> tuple[tuple[str, float], ...]:
+        """Statistic and limit of each test that is decided over pairs of runs."""
+        found = (
+            (self.statistic or "", self.max_regression),
+            ("good_fraction", self.min_fraction),
+            ("good_drop", self.max_drop),
+            ("failed_increase", self.max_increase),
+        )
+        return tuple((statistic, limit) for statistic, limit in found if limit is not None)
 
 
 @dataclass(frozen=True)
@@ -178,6 +197,10 @@ class Gate:
     def predicate(self, name: str) -> Predicate:
         """The predicate of an id that is known to exist."""
         return next(p for p in self.predicates if p.id == name)
+
+    def slice_of(self, predicate: Predicate) -> Slice | None:
+        """The slice a predicate is about, None where it is about all requests."""
+        return next((s for s in self.slices if s.name == predicate.slice), None)
 
     def table(self) -> dict[str, Any]:
         """The gate as plain JSON values."""

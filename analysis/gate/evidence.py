@@ -36,23 +36,35 @@ def by_run(found: Sequence[Row]) -> dict[str, Row]:
 
 
 def slice_rows(
-    db: "duckdb.DuckDBPyConnection", part: Slice, runs: "Sequence[GateRun]", design: Design
+    db: "duckdb.DuckDBPyConnection",
+    name: str,
+    part: Slice | None,
+    runs: "Sequence[GateRun]",
+    design: Design,
+    **values: Any,
 ) -> list[Row]:
-    """Eligible requests of a slice, one row per run whose end of observation is known."""
-    binds: dict[str, Any] = {"tenants": None}
-    for column in set(SLICE_COLUMNS.values()) - {"tenant"}:
-        binds |= {f"{column}_min": None, f"{column}_max": None}
-    for condition in part.where:
-        column = SLICE_COLUMNS[condition.column]
-        if condition.any_of is not None:
-            binds["tenants"] = list(condition.any_of)
-        else:
-            binds |= {f"{column}_min": condition.min, f"{column}_max": condition.max}
+    """Rows of a query about the eligible requests of a slice, of all requests where it is None."""
+    db.execute(sql("gate", "eligible_requests"))  # the macro such queries share
     return rows(
         db,
-        "slice_eligible",
+        name,
         run_ids=run_ids(runs),
         warmup_us=design.warmup_us,
         follow_up_us=design.follow_up_us,
-        **binds,
+        part=_bounds(part),
+        **values,
     )
+
+
+def _bounds(part: Slice | None) -> dict[str, Any]:
+    """What a slice asks of each column, None where nothing."""
+    bounds: dict[str, Any] = {"tenants": None}
+    for column in set(SLICE_COLUMNS.values()) - {"tenant"}:
+        bounds |= {f"{column}_min": None, f"{column}_max": None}
+    for condition in part.where if part else ():
+        column = SLICE_COLUMNS[condition.column]
+        if condition.any_of is not None:
+            bounds["tenants"] = list(condition.any_of)
+        else:
+            bounds |= {f"{column}_min": condition.min, f"{column}_max": condition.max}
+    return bounds

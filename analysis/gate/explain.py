@@ -1,4 +1,4 @@
-"""A gate in plain words: what it will judge, what this version can decide, how many runs it takes.
+"""A gate in plain words: what it will judge, how many runs it takes, what they could decide.
 
 For the person who reviews a gate file before anyone spends GPU hours on its runs.
 """
@@ -6,6 +6,7 @@ For the person who reviews a gate file before anyone spends GPU hours on its run
 from math import ceil
 
 from analysis.gate.contract import Gate, Predicate, Slice
+from analysis.gate.power import power
 from analysis.gate.predicates.common import count, exact, percent
 from replay.strict import printable
 
@@ -24,12 +25,12 @@ def explain(gate: Gate) -> list[str]:
         "It passes only if all of these hold:",
     ]
     for predicate in gate.predicates:
-        able = "not decided by this version" if predicate.statistical else "decided today"
-        lines.append(f"  - {printable(predicate.id)} ({able}): {_WORDS[predicate.kind](predicate)}")
-    if any(p.statistical for p in gate.predicates):
-        lines.append(
-            "  - steady (not decided by this version): the baseline's queue does not keep growing"
-        )
+        how = _how(gate, predicate)
+        lines.append(f"  - {printable(predicate.id)} ({how}): {_WORDS[predicate.kind](predicate)}")
+    statistical = any(p.statistical for p in gate.predicates)
+    if statistical:
+        able = "not decided by this version" if design.kind == "windows" else "over runs"
+        lines.append(f"  - steady ({able}): the baseline's queue does not keep growing")
     if gate.boundary is not None:
         rates = ", ".join(gate.boundary.rates)
         lines.append(
@@ -37,22 +38,51 @@ def explain(gate: Gate) -> list[str]:
         )
     if gate.rollback is not None:
         lines.append(
-            f"  - rollback-defined (not decided by this version): back to {gate.rollback.to} on"
-            f" {count(len(gate.rollback.when), 'rule')}"
+            f"  - rollback-defined (deterministic): back to {gate.rollback.to} on"
+            f" {count(len(gate.rollback.when), 'rule')}, one for each promise about latencies"
         )
     lines += ["", *_needs(gate), ""]
-    if any(p.statistical for p in gate.predicates) or gate.boundary or gate.rollback:
+    if table := power(gate):
+        lines += [
+            f"What {count(design.pairs, 'pair')} could decide, by the spread (standard deviation)"
+            " of the pairs' differences; figures are of the estimate:",
+            *table,
+            "",
+        ]
+    lines += [*_able(gate), *_hindrances(gate)]
+    lines.append(f"sha256 {gate.sha256}")
+    return lines
+
+
+def _how(gate: Gate, predicate: Predicate) -> str:
+    """Whether a predicate takes one run or pairs, or is not decided at all."""
+    if not predicate.statistical:
+        return "deterministic"
+    return "not decided by this version" if gate.design.kind == "windows" else "over pairs"
+
+
+def _able(gate: Gate) -> list[str]:
+    """Whether this version can bring the gate to a pass."""
+    windows = gate.design.kind == "windows"
+    if windows or gate.boundary or gate.evidence.noise_profile == "required":
+        return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
+    return ["Today this gate can be decided completely."]
+
+
+def _hindrances(gate: Gate) -> list[str]:
+    """What of the plan itself keeps statistics from deciding."""
+    design, lines = gate.design, []
+    statistical = any(p.statistical for p in gate.predicates)
+    if statistical and design.pairs < design.least_pairs:
         lines.append(
-            "Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."
-        )
-    else:
-        lines.append("Today this gate can be decided completely.")
-    if any(p.statistical for p in gate.predicates) and design.pairs < design.least_pairs:
-        lines.append(
-            f"With {count(design.pairs, 'planned pair')} it never will be: statistics need"
+            f"With {count(design.pairs, 'planned pair')} statistics decide nothing: they need"
             f" {design.least_pairs}."
         )
-    lines.append(f"sha256 {gate.sha256}")
+    if any(p.kind == "regression" for p in gate.predicates) and not design.follow_up_us:
+        lines.append(
+            "With design.follow_up_us at 0 no latency is decided: set it to how long a request is"
+            " followed."
+        )
     return lines
 
 
@@ -63,8 +93,8 @@ def _needs(gate: Gate) -> list[str]:
     lines = [
         f"Runs: {count(design.pairs, 'pair')} of {of_what} planned"
         f" ({2 * design.pairs} runs{looks}), over"
-        f" {count(design.arrival_seeds, 'distinct workload')}; one pair is enough for the checks"
-        f" decided today, statistics need at least {design.least_pairs}."
+        f" {count(design.arrival_seeds, 'distinct workload')}; one pair is enough for the"
+        f" deterministic checks, statistics need at least {design.least_pairs}."
     ]
     limits = [
         limit
@@ -139,7 +169,7 @@ def _failures(predicate: Predicate) -> str:
         for limit, what in (
             (predicate.max_failed_fraction, "fail in a candidate run"),
             (predicate.max_censored_fraction, "are cut off unfinished in a candidate run"),
-            (predicate.max_increase, "more than on the baseline fail (needs statistics)"),
+            (predicate.max_increase, "more than on the baseline fail (over pairs)"),
         )
         if limit is not None
     ]

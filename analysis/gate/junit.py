@@ -46,11 +46,11 @@ def _case(report: GateReport, result: PredicateResult) -> ET.Element:
     case = ET.Element("testcase", classname=_words(report.gate_name), name=_words(name))
     numbers = {
         "evidence": result.evidence,
-        "baseline": cells.per_run(result.baseline, result.statistic),
-        "candidate": cells.per_run(result.candidate, result.statistic),
-        "estimate": cells.number(result.estimate, result.statistic),
-        "low": cells.number(result.low, result.statistic),
-        "high": cells.number(result.high, result.statistic),
+        "baseline": cells.per_run(result, "baseline"),
+        "candidate": cells.per_run(result, "candidate"),
+        "pairs": cells.effects(result),
+        "estimate": cells.in_unit(result.estimate, result),
+        "interval": cells.interval(result),
         "limit": cells.limit(result),
     }
     lines = [f"{key}: {value}" for key, value in numbers.items()]
@@ -58,7 +58,7 @@ def _case(report: GateReport, result: PredicateResult) -> ET.Element:
         named = ", ".join(f"{r.run_id} {r.request_id}" for r in result.ids)
         lines.append(f"requests ({len(result.ids)} of {result.ids_total}): {named}")
     if result.verdict == PASS:
-        ET.SubElement(case, "system-out").text = _words("\n".join([result.why, *lines]))
+        ET.SubElement(case, "system-out").text = _text([result.why, *lines])
     else:
         _told(case, result.verdict, f"{result.id} {result.why}", result.reasons, lines)
     return case
@@ -68,7 +68,7 @@ def _told(
     case: ET.Element, verdict: str, why: str, reasons: Sequence[str], lines: Sequence[str]
 ) -> None:
     told = ET.SubElement(case, _TAGS[verdict], type=verdict, message=_words(why))
-    told.text = _words("\n".join([", ".join(reasons), *lines]))
+    told.text = _text([", ".join(reasons), *lines])
 
 
 def _counts(suites: Iterable[Sequence[ET.Element]]) -> dict[str, str]:
@@ -80,6 +80,10 @@ def _counts(suites: Iterable[Sequence[ET.Element]]) -> dict[str, str]:
     }
 
 
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(_words(line) for line in lines)
+
+
 def _words(text: str) -> str:
-    """Line by line what XML can hold: no control character, nothing that is no character."""
-    return "\n".join(printable(line, _MOST_CHARACTERS) for line in text.split("\n"))
+    """On one line what XML can hold: no control character, nothing that is no character."""
+    return printable(text, _MOST_CHARACTERS)

@@ -12,8 +12,8 @@ from replay.strict import printable
 ALWAYS = (
     "A verdict holds for one engine version, model, device and cache configuration and for the"
     " traffic of these runs; it transfers to no other without fresh measurement.",
-    "This version decides no statistical predicate: regression, goodput and an increase of"
-    " failures stay inconclusive, and nothing here says that latency is unchanged.",
+    "A pass says that a statistic is worse by no more than its limit, not that it is unchanged; the"
+    " intervals are of the mean over pairs of runs and say nothing of single requests.",
 )
 FIRST_ADMISSION = (
     "queue_time_us ends when a request is first scheduled: waiting after a preemption is in"

@@ -22,6 +22,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         "",
         *_context(report),
         *_checks(report),
+        *_effects(report),
         *_statuses(report),
         "## Limitations",
         "",
@@ -75,12 +76,10 @@ def _checks(report: GateReport) -> list[str]:
             p.verdict,
             p.evidence,
             cells.what(p),
-            cells.per_run(p.baseline, p.statistic),
-            cells.per_run(p.candidate, p.statistic),
-            cells.number(p.estimate, p.statistic),
-            cells.DASH
-            if p.low is None and p.high is None
-            else f"{cells.number(p.low, p.statistic)} to {cells.number(p.high, p.statistic)}",
+            cells.per_run(p, "baseline"),
+            cells.per_run(p, "candidate"),
+            cells.in_unit(p.estimate, p),
+            cells.interval(p),
             cells.limit(p),
         )
         for p in report.predicates
@@ -93,6 +92,18 @@ def _checks(report: GateReport) -> list[str]:
         *(f"- **{p.verdict}** {_words(p.id)} {_words(p.why)}{_ids(p)}" for p in report.predicates),
         "",
     ]
+
+
+def _effects(report: GateReport) -> list[str]:
+    rows = [
+        (p.id, cells.what(p), cells.effects(p), cells.limit(p), p.method or "")
+        for p in report.predicates
+        if p.effects
+    ]
+    if not rows:
+        return []
+    headings = ("check", "statistic", "effect of each pair", "limit", "method")
+    return ["## Pair effects", "", *table(headings, rows), ""]
 
 
 def _ids(result: PredicateResult) -> str:

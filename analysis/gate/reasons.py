@@ -1,8 +1,8 @@
 """Every reason a verdict can have: one code for machines, one phrase for people.
 
-Two codes are this project's own additions to the planned list: `statistics_not_available`, because
-an undecided statistical predicate is not one whose interval was looked at, and `sources_disagree`,
-for a table whose rows and events contradict each other.
+Beside the planned list, `statistics_not_available` is for what this version cannot decide, which is
+no interval that was looked at, and `sources_disagree` for a table whose rows and events contradict
+each other.
 """
 
 INCONCLUSIVE = {
@@ -17,16 +17,18 @@ INCONCLUSIVE = {
     "measure_boundary": "a small change of load moves the verdict: measure there",
     "order_not_balanced": "the runs' order favours one side",
     "modelled_only": "only modelled evidence is there, and it may not decide this",
-    "statistics_not_available": "this version does not decide statistical predicates yet",
+    "statistics_not_available": "this version does not decide this check",
     "sources_disagree": "two tables of a run contradict each other",
     "unfinished_at_limit": "a request was still running with every allowed preemption used up",
 }
 FAIL = {
     "progress_erased": "generated tokens were lost",
     "preempted_too_often": "a request was preempted more often than allowed",
+    "limit_exceeded": "the whole interval of a statistic lies at or beyond its limit",
     "too_many_failed": "too many requests failed",
     "too_many_censored": "too many requests were cut off unfinished",
     "oracle_violated": "a ledger breaks its conservation equations",
+    "rollback_undefined": "the way back is not laid down for everything that is promised",
 }
 REFUSED = {
     "not_comparable": "the runs differ in more than the declared change",

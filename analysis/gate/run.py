@@ -27,7 +27,12 @@ from analysis.gate.predicates import (
     implied,
     regression,
     repeated_preemption,
+    rollback_defined,
 )
+from analysis.gate.predicates.common import of_side
+from analysis.gate.predicates.effects import adjusted
+from analysis.gate.predicates.not_yet import no_statistics
+from analysis.gate.validity import Objection, Steadiness, steadiness, unbalanced
 from analysis.gate.verdict import GateReport, PredicateResult, RunSummary, SliceSummary
 from collectors.columns import STATUSES
 from replay.errors import InputError, describe
@@ -88,32 +93,86 @@ def judge(
     order: Sequence[Predicate] | None = None,
 ) -> tuple[PredicateResult, ...]:
     """Results in the gate's order, in whatever `order` the predicates are judged."""
-    pairs, design = len(runs) // 2, gate.design
-
-    def results(predicate: Predicate) -> list[PredicateResult]:
-        match predicate.kind:
-            case "erased_progress":
-                required = gate.evidence.modelled == "required"
-                return [
-                    *erased_progress.judge(
-                        predicate, runs, erased_progress.read(db, runs, predicate)
-                    ),
-                    *erased_progress.judge_ledgers(predicate, checks, required=required),
-                ]
-            case "repeated_preemption":
-                read = repeated_preemption.read(db, runs, predicate)
-                return repeated_preemption.judge(predicate, runs, read)
-            case "failures":
-                return failures.judge(predicate, summaries, failures.read(db, runs), design)
-            case "regression":
-                return regression.judge(predicate, pairs, design)
-            case "goodput":
-                return goodput.judge(predicate, pairs, design)
-        raise AssertionError(predicate.kind)
-
-    found = {p.id: results(p) for p in order or gate.predicates}
+    steady = _steadiness(db, gate, runs)
+    objections = _objections(gate, runs, steady)
+    found = {
+        p.id: _judge(db, gate, p, runs, summaries, checks, objections)
+        for p in order or gate.predicates
+    }
     own = [result for p in gate.predicates for result in found[p.id]]
-    return (*own, *implied.judge(gate))
+    return (*adjusted(own), *implied.judge(gate, steady, _rollback(db, gate, runs)))
+
+
+def _judge(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    predicate: Predicate,
+    runs: Sequence[GateRun],
+    summaries: Sequence[RunSummary],
+    checks: Sequence[erased_progress.LedgerCheck],
+    objections: Sequence[Objection | None],
+) -> list[PredicateResult]:
+    """Results of one predicate, one for each limit it sets."""
+    design, part = gate.design, gate.slice_of(predicate)
+    own: list[PredicateResult] = []
+    match predicate.kind:
+        case "erased_progress":
+            required = gate.evidence.modelled == "required"
+            return [
+                *erased_progress.judge(predicate, runs, erased_progress.read(db, runs, predicate)),
+                *erased_progress.judge_ledgers(predicate, checks, required=required),
+            ]
+        case "repeated_preemption":
+            read = repeated_preemption.read(db, runs, predicate)
+            return repeated_preemption.judge(predicate, runs, read)
+        case "failures":
+            own = failures.judge(predicate, summaries, failures.read(db, runs))
+    if design.kind == "windows":
+        return own + no_statistics(predicate)
+    match predicate.kind:
+        case "failures":
+            return own + failures.judge_increase(predicate, summaries, design, objections)
+        case "regression":
+            rows_of = regression.read(db, runs, predicate, part, design)
+            least = regression.least_eligible(predicate, part)
+            return regression.judge(predicate, runs, rows_of, design, least, objections)
+        case "goodput":
+            rows_of = goodput.read(db, runs, predicate, part, design)
+            return goodput.judge(predicate, runs, rows_of, design, part, objections)
+    raise AssertionError(predicate.kind)
+
+
+def _rollback(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> PredicateResult | None:
+    if gate.rollback is None:
+        return None
+    found, known = rollback_defined.read(db, runs, gate.rollback)
+    return rollback_defined.judge(gate, runs, found, known=known)
+
+
+def _steadiness(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
+) -> Steadiness | None:
+    """How the baseline's queue grew; None for windows, which this version does not judge."""
+    if gate.design.kind == "windows" or not any(p.statistical for p in gate.predicates):
+        return None
+    baseline = of_side(runs, "baseline")
+    quarters = slice_rows(db, "queue_by_quarter", None, baseline, gate.design)
+    return steadiness(quarters, baseline, gate.design.follow_up_us)
+
+
+def _objections(
+    gate: Gate, runs: Sequence[GateRun], steady: Steadiness | None
+) -> tuple[Objection | None, ...]:
+    """What keeps every statistic of these runs from being decided.
+
+    Where the queue times are unknown the check itself says so, and that is enough not to pass.
+    """
+    if steady is None or len(runs) // 2 < gate.design.least_pairs:
+        return ()
+    saturated = steady.objection is not None and steady.objection.reason == "saturated"
+    return (unbalanced(runs), steady.objection if saturated else None)
 
 
 def _summaries(
@@ -139,6 +198,7 @@ def _summary(run: GateRun, row: Mapping[str, Any]) -> RunSummary:
         seed=run.value("comparison.arrival_seed"),
         order=run.value("comparison.order"),
         manifest_sha256=run.manifest_sha256,
+        configuration_sha256=run.value("configuration_sha256"),
         offered=run.offered,
         eligible=row.get("eligible"),
         **{status: row.get(status, 0) for status in STATUSES},
@@ -168,7 +228,9 @@ def _slices(
 ) -> tuple[SliceSummary, ...]:
     found = []
     for part in gate.slices:
-        eligible: Mapping[str, Row] = by_run(slice_rows(db, part, runs, gate.design))
+        eligible: Mapping[str, Row] = by_run(
+            slice_rows(db, "slice_eligible", part, runs, gate.design)
+        )
         where = {
             c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
             for c in part.where

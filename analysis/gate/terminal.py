@@ -26,6 +26,8 @@ def print_report(report: GateReport, console: "Console") -> None:
         console.print(Text(text))
     if report.predicates:
         console.print(_checks(report, wide=console.width >= _WIDE))
+    if any(p.effects for p in report.predicates):
+        console.print(_effects(report))
     if report.runs:
         console.print(_statuses(report))
 
@@ -59,15 +61,17 @@ def _checks(report: GateReport, *, wide: bool) -> "Table":
     if wide:
         table.add_column("evidence", no_wrap=True)
         table.add_column("statistic", overflow="fold")
-        for name in ("baseline", "candidate", "limit"):
+        for name in ("baseline", "candidate", "estimate", "interval", "limit"):
             table.add_column(name, justify="right", overflow="fold")
     table.add_column("why", overflow="fold", ratio=1)
     for p in report.predicates:
         numbers = [
             p.evidence,
             cells.what(p),
-            cells.per_run(p.baseline, p.statistic),
-            cells.per_run(p.candidate, p.statistic),
+            cells.per_run(p, "baseline"),
+            cells.per_run(p, "candidate"),
+            cells.in_unit(p.estimate, p),
+            cells.interval(p),
             cells.limit(p),
         ]
         why = p.why if wide or p.evidence == "measured" else f"{p.evidence}: {p.why}"
@@ -77,6 +81,20 @@ def _checks(report: GateReport, *, wide: bool) -> "Table":
             *(Text(n) for n in numbers if wide),
             Text(why),
         )
+    return table
+
+
+def _effects(report: GateReport) -> "Table":
+    """Pair by pair: the numbers a statistical check rests on."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("effect of each pair", overflow="fold", max_width=32)
+    table.add_column("candidate against baseline", overflow="fold", ratio=1)
+    for p in report.predicates:
+        if p.effects:
+            table.add_row(Text(printable(p.id)), Text(f"{cells.what(p)}: {cells.effects(p)}"))
     return table
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from analysis.gate.advice import advice
 from analysis.gate.comparability import Comparability
 from collectors.columns import STATUSES
 from replay.canonical import canonical_json, sha256
@@ -18,29 +19,6 @@ MOST_IDS = 100
 REFUSED, FAIL, INCONCLUSIVE, PASS = "refused", "fail", "inconclusive", "pass"
 WORST_FIRST = (REFUSED, FAIL, INCONCLUSIVE, PASS)
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, REFUSED: 4}
-
-
-# What to do about a refusal; the first reason that applies comes first.
-_AFTER_REFUSAL = (
-    ("same_run", "give every run once"),
-    (
-        "more_pairs_than_planned",
-        "judge the planned pairs, or plan more in a new gate and run those",
-    ),
-    ("no_requests", "record requests on both sides and run again"),
-    (
-        "imported",
-        "measure both sides with preempt collect drive or the recorder: imported runs are for"
-        " preempt report and sql",
-    ),
-    (
-        "driver_behind",
-        "run again with a client that keeps up: server and driver on different cores, or another"
-        " --speed on both sides",
-    ),
-    ("unknown_field", "record what is unknown: a run with it missing cannot be compared"),
-    ("not_comparable", "make the runs equal in everything but the declared change and run again"),
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -56,8 +34,12 @@ class PredicateResult:
     """One check's outcome; (`id`, `evidence`, `statistic`) is unique within a report.
 
     `baseline` and `candidate` hold the statistic once per run, in pair order, None where unknown.
-    `estimate`, `low`, `high` and `limit` are in the statistic's own unit. `why` follows the id in
-    a sentence; `ids` names at most `MOST_IDS` of the `ids_total` requests the verdict rests on.
+    `estimate`, `low`, `high` and `limit` are in the statistic's own unit; of a regression they are
+    relative changes. `effects` are the pairs' own differences in it; `cap` is where latencies were
+    cut off, in microseconds. `p_value` is one-sided, of effects no worse than the limit, and
+    `p_holm` adjusts it for the gate's other tests. `pairs_needed` is how many pairs it would take,
+    at the spread seen. `why` follows the id in a sentence; `ids` names at most `MOST_IDS` of the
+    `ids_total` requests the verdict rests on.
     """
 
     id: str
@@ -75,6 +57,11 @@ class PredicateResult:
     high: float | None = None
     limit: float | None = None
     method: str | None = None
+    effects: tuple[float, ...] = ()
+    cap: int | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    pairs_needed: int | None = None
     reasons: tuple[str, ...] = ()
     ids: tuple[RequestRef, ...] = ()
     ids_total: int = 0
@@ -84,7 +71,8 @@ class PredicateResult:
 class RunSummary:
     """One run of the comparison: its place in it and what became of its requests.
 
-    `offered` is None where nobody knows it, `eligible` where the end of observation is unknown,
+    `configuration_sha256` is the engine's, None where the run does not say; `offered` is None where
+    nobody knows it, `eligible` where the end of observation is unknown,
     a status where no row has it and the run's source would not have said so.
     """
 
@@ -94,6 +82,7 @@ class RunSummary:
     seed: int | None
     order: int | None
     manifest_sha256: str
+    configuration_sha256: str | None
     offered: int | None
     eligible: int | None
     ok: int | None
@@ -186,11 +175,7 @@ class GateReport:
     @property
     def recommendation(self) -> str | None:
         """What to do next, None where the checks do not say."""
-        if self.comparability.refused:
-            return next(text for reason, text in _AFTER_REFUSAL if reason in self.reasons)
-        if "statistics_not_available" in self.reasons:
-            return "decide on the deterministic checks; more runs would not change this verdict yet"
-        return None
+        return advice(self)
 
 
 def overall(verdicts: Iterable[str]) -> str:

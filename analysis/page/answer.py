@@ -98,16 +98,11 @@ def hashes(report: GateReport, report_sha256: str) -> str:
 
 
 def _check(p: PredicateResult) -> str:
-    interval = (
-        cells.DASH
-        if p.low is None and p.high is None
-        else f"{cells.number(p.low, p.statistic)} to {cells.number(p.high, p.statistic)}"
-    )
     values = (
-        cells.per_run(p.baseline, p.statistic),
-        cells.per_run(p.candidate, p.statistic),
-        cells.number(p.estimate, p.statistic),
-        interval,
+        cells.per_run(p, "baseline"),
+        cells.per_run(p, "candidate"),
+        cells.in_unit(p.estimate, p),
+        cells.interval(p),
         cells.limit(p),
     )
     numbers = "".join(f'<td class="number">{sentence(v)}</td>' for v in values)

@@ -31,33 +31,31 @@ def report_page(
     db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport, report_sha256: str
 ) -> str:
     """The whole document; `db` is the store that `report` was judged on."""
-    return page_of(page_data(db, gate, report), gate, report, report_sha256)
+    return page_of(page_data(db, gate, report), report, report_sha256)
 
 
-def page_of(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: str) -> str:
+def page_of(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
     """The document of figures' data that was read already (`page_data`)."""
     style, script, charts = _asset("page.css"), _asset("page.js"), charts_script()
-    effects = [
-        {"percent": is_percent(result), "rows": rows} for result, rows in shown(report, gate)
-    ]
+    effects = [{"percent": is_percent(result), "rows": rows} for result, rows in shown(report)]
     values = columnar(data) | {"effects": effects, "rows_of_numbers": panels.NUMBERS}
     return Template(_asset("page.html")).substitute(
         policy=_policy(style, (charts, script)),
         title=text(f"{report.verdict}: {report.gate_name}"),
         style=style,
-        body=_body(data, gate, report, report_sha256),
+        body=_body(data, report, report_sha256),
         data=json_script(values),
-        specs=json_script(panels.specs(report, gate)),
+        specs=json_script(panels.specs(report)),
         charts=charts,
         script=script,
     )
 
 
-def _body(data: dict[str, Any], gate: Gate, report: GateReport, report_sha256: str) -> str:
+def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
     sections = (
         ("changes", "What changed, what was equal", answer.comparison(report)),
         ("checks", "Checks", answer.checks(report)),
-        ("effects", "Effects against limits", panels.effects_figure(report, gate)),
+        ("effects", "Effects against limits", panels.effects_figure(report)),
         ("numbers-of", "Numbers by slice and run", panels.choices(data)),
         ("statuses", "Requests by status", panels.statuses_figure(data)),
         ("latency", "Latency by preemptions, measured", panels.curves_figure(data)),

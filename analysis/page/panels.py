@@ -5,7 +5,6 @@ The page's script fills charts and texts; what a figure shows without a script i
 
 from typing import Any
 
-from analysis.gate.contract import Gate
 from analysis.gate.verdict import GateReport
 from analysis.page.figures import conservation, curves, effects, fairness, pressure, statuses
 from analysis.page.figures.theme import SIDES, Spec
@@ -15,7 +14,7 @@ from analysis.page.tables import table
 Data = dict[str, Any]
 
 
-def specs(report: GateReport, gate: Gate) -> dict[str, Spec]:
+def specs(report: GateReport) -> dict[str, Spec]:
     """Every chart's specification by its panel's name."""
     found: dict[str, Spec] = {"statuses": statuses.statuses()}
     for side in SIDES:
@@ -30,14 +29,18 @@ def specs(report: GateReport, gate: Gate) -> dict[str, Spec]:
     found["conservation-tokens"] = conservation.conservation("tokens")
     found["conservation-blocks"] = conservation.conservation("blocks")
     pairs = max(1, len(report.runs) // 2)
-    for k, (result, _) in enumerate(effects.shown(report, gate)):
-        found[f"effects-{k}"] = effects.effects(percent=effects.is_percent(result), pairs=pairs)
+    for k, (result, _) in enumerate(effects.shown(report)):
+        found[f"effects-{k}"] = effects.effects(
+            percent=effects.is_percent(result),
+            pairs=pairs + bool(result.effects),
+            of_pairs=bool(result.effects),
+        )
     return found
 
 
-def effects_figure(report: GateReport, gate: Gate) -> str:
+def effects_figure(report: GateReport) -> str:
     """A dot plot per check with a limit and a number in every run."""
-    found = effects.shown(report, gate)
+    found = effects.shown(report)
     if not found:
         return absent(
             "No check of this report has a number of every run and a limit to hold it to."
@@ -45,8 +48,7 @@ def effects_figure(report: GateReport, gate: Gate) -> str:
     panels = [
         Panel(
             f"effects-{k}",
-            f"{p.id}: {p.statistic or p.kind}"
-            + (" (relative change of a pair)" if p.kind == "regression" else ""),
+            f"{p.id}: {p.statistic or p.kind}" + (" (effects of pairs)" if p.effects else ""),
         )
         for k, (p, _) in enumerate(found)
     ]

@@ -56,6 +56,7 @@ class Side:
 )
 @click.option("--ready", default="10m", show_default=True, help="Longest start of a server.")
 @click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
+@click.option("--github", is_flag=True, help="As preempt gate run --github does.")
 @settings
 @click.option("--dry-run", is_flag=True, help="Say who would be driven when, and drive nobody.")
 @options.quiet
@@ -68,6 +69,7 @@ def compare_command(
     workloads: tuple[Path, ...],
     out: Path,
     ledger: tuple[Path, ...],
+    github: bool,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -158,6 +160,7 @@ def compare_command(
         db=None,
         out=out / VERDICT,
         exit_map=(),
+        github=github,
         force=True,
         quiet=quiet,
         as_json=as_json,

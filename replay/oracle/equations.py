@@ -292,6 +292,14 @@ def _charges(own: Own, config: Config) -> None:
     hits = opened - to_do
     own.equal("recompute_tokens", np.maximum(furthest - hits, 0), back & ~swap)
     own.equal("swap_in_bytes", restored, back & swap)
+    # A replay that was ended says so: before completion, and before a decoding victim goes again
+    # (whose last token may be in flight, and the end of the replay with it).
+    replayed = (own.at(own.entry, "kind") == Kind.RESUME) & (to_do != NULL)
+    after = own.kind(Kind.COMPLETE)
+    if not config.engine.async_scheduling:
+        after |= exits & ~partial & ~copied
+    said = own.before(back) > own.entry
+    own.hold(names.CHARGE, ~(after & replayed) | said, "the end of a replay has its event")
     # What an admission has to compute or to bring back.
     own.equal("work_left_bytes", own.at(own.eviction, "swap_in_bytes"), entry & copied)
     cached = known - left

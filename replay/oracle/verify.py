@@ -37,7 +37,7 @@ from replay.oracle.vllm_v1 import walk as walk_vllm
 from replay.oracle.walk import Equations, EventProgress, EventsOf, Violation
 from replay.receipt import HASHES, unsealed_receipt
 from replay.requests_table import STATUSES, request_table, table_differences
-from replay.timed_steps import TimedSteps
+from replay.timed_steps import TimedSteps, may_be_steps
 from replay.workload import Workload
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def verify_columns(ledger: AnyLedger) -> Violations:
     """What of `verify_ledger` needs no event derived again, for a vllm-v1 ledger.
 
     Its hashes and files, and the part of its equations that whole columns show (`coverage`). What
-    the steps of a timed replay came to is taken as the receipt says it.
+    the steps of a timed replay came to is taken as the receipt says it, if it can be.
     """
     return _verify(ledger, None)
 
@@ -202,7 +202,8 @@ def _receipt(
     )
     wanted["tool"] = receipt.get("tool")  # another release may have written it
     if not walked and "timing" in wanted and isinstance(receipt.get("timing"), dict):
-        wanted["timing"]["steps"] = receipt["timing"].get("steps")  # no event says it
+        told = receipt["timing"].get("steps")  # no event says it
+        wanted["timing"]["steps"] = told if may_be_steps(told, config.calibration) else ...
     wanted["receipt_sha256"] = receipt_hash
     found = []
     for key in sorted(wanted.keys() | receipt.keys()):

@@ -3,7 +3,7 @@
 Failed (error, aborted, rejected, unsent) and censored shares are judged on every candidate run by
 itself, of what was *offered*: a candidate that sheds load must not look better for it. A share
 below the limit passes only where the run is large enough to show it, n >= 3 / limit. The increase
-over the baseline is a statistic over pairs and is not decided yet.
+of the failed share over the baseline is a statistic over pairs, of all offered requests as well.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,15 @@ from analysis.gate.comparability import GateRun
 from analysis.gate.contract import Design, Predicate
 from analysis.gate.evidence import Row, rows
 from analysis.gate.predicates.common import SIDES, count, exact, outcome, percent
-from analysis.gate.predicates.not_yet import no_statistics
+from analysis.gate.predicates.effects import Question, decide, method, too_few_pairs
+from analysis.gate.validity import Objection
 from analysis.gate.verdict import MOST_IDS, PredicateResult, RunSummary
 from replay.strict import printable
 
 if TYPE_CHECKING:
     import duckdb
 
+_NOT_OFFERED = "cannot be judged: nobody knows how many were offered"
 _LARGE_ENOUGH = 3  # with none seen in n, 3 / n is the 95 % bound of the share
 
 
@@ -49,9 +51,9 @@ def read(db: "duckdb.DuckDBPyConnection", runs: Sequence[GateRun]) -> list[Row]:
 
 
 def judge(
-    predicate: Predicate, runs: Sequence[RunSummary], unanswered: Sequence[Row], design: Design
+    predicate: Predicate, runs: Sequence[RunSummary], unanswered: Sequence[Row]
 ) -> list[PredicateResult]:
-    """One result per limit that is set."""
+    """One result per limit on a run's own share that is set."""
     found = []
     for share, limit in (
         (_FAILED, predicate.max_failed_fraction),
@@ -60,18 +62,69 @@ def judge(
         if limit is not None:
             mine = [r for r in unanswered if r["outcome"] == share.outcome]
             found.append(_judge_share(predicate, share, limit, runs, mine))
-    if predicate.max_increase is not None:
-        pairs = sum(r.side == "candidate" for r in runs)
-        found.append(
-            no_statistics(
-                predicate,
-                pairs,
-                design,
-                statistic="failed_increase",
-                limit=predicate.max_increase,
-            )
-        )
     return found
+
+
+def judge_increase(
+    predicate: Predicate,
+    runs: Sequence[RunSummary],
+    design: Design,
+    objections: Sequence[Objection | None],
+) -> list[PredicateResult]:
+    """The result of `max_increase`, none where it is not set; `objections` are to statistics."""
+    limit = predicate.max_increase
+    if limit is None:
+        return []
+    sides = _per_side(_FAILED, runs)
+    known = [v for v in (*sides["baseline"], *sides["candidate"]) if v is not None]
+    complete = len(known) == len(runs)
+    differences = (
+        [c - b for b, c in zip(sides["baseline"], sides["candidate"], strict=True)]
+        if complete
+        else []
+    )
+    least = ceil(_LARGE_ENOUGH / exact(limit))
+    fewest = min(r.offered or 0 for r in runs)
+    decided = decide(
+        Question("the share of failed requests changed by", differences, limit, limit),
+        design,
+        [
+            too_few_pairs(len(sides["candidate"]), design),
+            None if complete else Objection("no_data", _NOT_OFFERED),
+            # With no event at all the interval has no width, and shows nothing by itself.
+            Objection("too_few_eligible", _needs(least, limit, fewest))
+            if complete and not any(known) and fewest < least
+            else None,
+            *objections,
+        ],
+    )
+    return [
+        PredicateResult(
+            id=predicate.id,
+            kind=predicate.kind,
+            field="status",
+            statistic="failed_increase",
+            **sides,
+            limit=limit,
+            method=method(design, "candidate - baseline share of offered requests per pair"),
+            **decided,
+        )
+    ]
+
+
+def _per_side(share: _Share, runs: Sequence[RunSummary]) -> dict[str, Any]:
+    return {
+        side: tuple(
+            share.counted(r) / r.offered if r.offered else None for r in runs if r.side == side
+        )
+        for side in SIDES
+    }
+
+
+def _needs(least: int, limit: float | Fraction, given: int) -> str:
+    return (
+        f"needs at least {least} requests a run to show a share of {percent(limit)}, {given} given"
+    )
 
 
 def _judge_share(
@@ -81,12 +134,7 @@ def _judge_share(
     runs: Sequence[RunSummary],
     unanswered: Sequence[Row],
 ) -> PredicateResult:
-    sides: dict[str, Any] = {
-        side: tuple(
-            share.counted(r) / r.offered if r.offered else None for r in runs if r.side == side
-        )
-        for side in SIDES
-    }
+    sides = _per_side(share, runs)
     known = [v for v in sides["candidate"] if v is not None]
     candidates = [r for r in runs if r.side == "candidate"]
     return PredicateResult(
@@ -120,13 +168,10 @@ def _decide(
         mine = [r for r in unanswered if r["run_id"] in names]
         return outcome("fail", why, share.reason, mine)
     if len(known) < len(candidates):
-        return outcome(
-            "inconclusive", "cannot be judged: nobody knows how many were offered", "no_data"
-        )
+        return outcome("inconclusive", _NOT_OFFERED, "no_data")
     least = ceil(_LARGE_ENOUGH / limit)
     if small := [n for _, n in known if n < least]:
-        why = f"needs at least {least} requests a run to show a share of {percent(limit)}"
-        return outcome("inconclusive", f"{why}, {min(small)} given", "too_few_eligible")
+        return outcome("inconclusive", _needs(least, limit, min(small)), "too_few_eligible")
     if not any(share.counted(r) for r, _ in known):
         requests = count(sum(n for _, n in known), "offered request")
         return outcome("pass", f"found none of {requests} that {share.words}")

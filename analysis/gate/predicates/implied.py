@@ -1,21 +1,58 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P6 rollback_defined, P7 steady, P8 boundary, the request mix of windows and a required noise
-profile. None is decided by this version, so where a gate asks for one it is inconclusive.
+P7 steady is decided here, P6 rollback_defined in its own module. P8 boundary, the request mix of
+windows and a required noise profile are not decided by this version: a gate that asks for one is
+inconclusive.
 """
 
 from analysis.gate.contract import Gate
 from analysis.gate.predicates.not_yet import not_available
-from analysis.gate.verdict import PredicateResult
+from analysis.gate.validity import STEADY_FLOOR_US, STEADY_RATIO, Steadiness
+from analysis.gate.verdict import INCONCLUSIVE, PASS, PredicateResult
 
 
-def judge(gate: Gate) -> list[PredicateResult]:
-    """Results in a fixed order, each only where the gate asks for it."""
-    asked = (
-        ("request-mix", "request_mix", "measured", gate.design.kind == "windows"),
-        ("noise-profile", "noise_profile", "measured", gate.evidence.noise_profile == "required"),
-        ("steady", "steady", "measured", any(p.statistical for p in gate.predicates)),
-        ("boundary", "boundary", "modelled", gate.boundary is not None),
-        ("rollback-defined", "rollback_defined", "measured", gate.rollback is not None),
+def judge(
+    gate: Gate, steady: Steadiness | None, rollback: PredicateResult | None
+) -> list[PredicateResult]:
+    """Results in a fixed order, each only where the gate asks for it.
+
+    `steady` is None for windows, `rollback` where the gate has none.
+    """
+    windows = gate.design.kind == "windows"
+    found = []
+    if windows:
+        found.append(not_available("request-mix", "request_mix"))
+    if gate.evidence.noise_profile == "required":
+        found.append(not_available("noise-profile", "noise_profile"))
+    if any(p.statistical for p in gate.predicates):
+        found.append(not_available("steady", "steady") if steady is None else _steady(steady))
+    if gate.boundary is not None:
+        found.append(not_available("boundary", "boundary", "modelled"))
+    if rollback is not None:
+        found.append(rollback)
+    return found
+
+
+def _steady(steady: Steadiness) -> PredicateResult:
+    objection = steady.objection
+    if objection is None:
+        why = f"found the baseline's queue {steady.ratio:.3g} times as long in the last quarter"
+        verdict, reasons = PASS, tuple[str, ...]()
+    else:
+        verdict, why, reasons = INCONCLUSIVE, objection.why, (objection.reason,)
+    return PredicateResult(
+        id="steady",
+        kind="steady",
+        verdict=verdict,
+        why=why,
+        field="queue_time_us",
+        statistic="queue_growth",
+        baseline=steady.ratios,
+        estimate=steady.ratio,
+        limit=STEADY_RATIO,
+        method=(
+            "mean queue time of the last over the second quarter of eligible arrivals,"
+            f" {STEADY_FLOOR_US} us added to both, over baseline runs"
+        ),
+        reasons=reasons,
     )
-    return [not_available(name, kind, evidence) for name, kind, evidence, wanted in asked if wanted]

@@ -1,38 +1,33 @@
 """The one answer to everything that this version cannot decide: inconclusive, and why.
 
-Statistics over pairs come with a later version. Until then a predicate that needs them says so
-first, because no number of pairs would change it, and then how many pairs it will need.
+Statistics over the windows of a live canary, boundaries and noise profiles come
+with a later version.
 """
 
-from typing import Any
-
-from analysis.gate.contract import Design, Predicate
-from analysis.gate.predicates.common import count
+from analysis.gate.contract import Predicate
 from analysis.gate.verdict import PredicateResult
 
-NOT_AVAILABLE = "cannot be decided by this version, which has no statistics yet"
+NOT_AVAILABLE = "cannot be decided by this version"
+_WINDOWS = "cannot be decided by this version, which has no statistics over windows of live traffic"
+_REASONS = ("statistics_not_available",)
 
 
-def no_statistics(
-    predicate: Predicate, pairs: int, design: Design, **shown: Any
-) -> PredicateResult:
-    """Inconclusive result of a statistical predicate."""
-    least = design.least_pairs
-    unit = "window pair" if design.kind == "windows" else "pair"
-    why = NOT_AVAILABLE
-    reasons: tuple[str, ...] = ("statistics_not_available",)
-    if pairs < least:
-        why += f" (it will need {count(least, unit)} of runs, {pairs} given)"
-        reasons = ("statistics_not_available", "too_few_pairs")
-    return PredicateResult(
-        id=predicate.id,
-        kind=predicate.kind,
-        verdict="inconclusive",
-        why=why,
-        slice=predicate.slice,
-        reasons=reasons,
-        **shown,
-    )
+def no_statistics(predicate: Predicate) -> list[PredicateResult]:
+    """Inconclusive results of a predicate's tests over windows."""
+    return [
+        PredicateResult(
+            id=predicate.id,
+            kind=predicate.kind,
+            verdict="inconclusive",
+            why=_WINDOWS,
+            field=predicate.field,
+            statistic=statistic,
+            slice=predicate.slice,
+            limit=limit,
+            reasons=_REASONS,
+        )
+        for statistic, limit in predicate.tests
+    ]
 
 
 def not_available(name: str, kind: str, evidence: str = "measured") -> PredicateResult:
@@ -43,5 +38,5 @@ def not_available(name: str, kind: str, evidence: str = "measured") -> Predicate
         verdict="inconclusive",
         why=NOT_AVAILABLE,
         evidence=evidence,
-        reasons=("statistics_not_available",),
+        reasons=_REASONS,
     )

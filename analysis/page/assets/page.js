@@ -313,10 +313,13 @@
 
   const showEffects = () => packed.effects.forEach(({ percent, rows }, k) => {
     const shown = (value) => percent ? `${format(100 * value, 3)} %` : format(value, 4);
-    const over = rows.filter((r) => r.side === "candidate" && r.value > r.limit).length;
-    const own = rows.filter((r) => r.side === "candidate");
-    draw(`effects-${k}`, rows, `Limit ${shown(rows[0].limit)}; candidate ${
-      own.slice(0, 24).map((r) => shown(r.value)).join(", ")}; ${over} of ${own.length} above it.`);
+    const own = rows.filter((r) => r.side !== "baseline" && r.low === undefined);
+    const over = own.filter((r) => r.value > r.limit).length;
+    const mean = rows.find((r) => r.low !== undefined);
+    const words = own[0].side === "candidate" ? "candidate" : "effects of pairs";
+    draw(`effects-${k}`, rows, `Limit ${shown(rows[0].limit)}; ${words} ${
+      own.slice(0, 24).map((r) => shown(r.value)).join(", ")}; ${over} of ${own.length} above it.${
+      mean ? ` Mean ${shown(mean.value)}, interval ${shown(mean.low)} to ${shown(mean.high)}.` : ""}`);
   });
 
   const showChoice = () => { showNumbers(); showStatuses(); showCurves(); showFairness(); };

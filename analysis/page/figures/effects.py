@@ -1,33 +1,41 @@
 """What each check saw, run by run, against its limit: a dot per run or per pair.
 
-A regression's dot is a pair's relative change, because that is what its limit is for. Each check
-has its own unit, and so its own axis.
+A check that is decided over pairs shows the pairs' effects, their mean and its interval, because
+that is what its limit is for. Each check has its own unit, and so its own axis.
 """
 
 from typing import Any
 
-from analysis.gate.contract import Gate
+from analysis.gate import cells
 from analysis.gate.verdict import GateReport, PredicateResult
 from analysis.page.figures.theme import SIDE_COLOURS, SIDES, Spec, hover, quantity, spec
 
 MOST_CHECKS = 12
+PAIR, MEAN = "effect of a pair", "mean, with its interval"
 
 
-def effects(*, percent: bool, pairs: int) -> Spec:
-    """Dots and a dashed line. Rows: pair, side, value, limit, label."""
+def effects(*, percent: bool, pairs: int, of_pairs: bool) -> Spec:
+    """Dots and a dashed line. Rows: pair, side, value, limit; a mean has low and high."""
+    words = [PAIR, MEAN] if of_pairs else list(SIDES)
+    colours = SIDE_COLOURS["range"]
     axis = {"format": ".3~%" if percent else "~g", "tickCount": 5}
     dots = {
         "mark": {"type": "point", "size": 80, "filled": True, "opacity": 1},
         "encoding": {
             "x": quantity("value", "measured", axis=axis),
             "y": {"field": "pair", "type": "nominal", "title": None, "sort": None},
-            "yOffset": {"field": "side", "sort": list(SIDES)},
-            "color": {"field": "side", "type": "nominal", "title": None, "scale": SIDE_COLOURS},
+            **({} if of_pairs else {"yOffset": {"field": "side", "sort": words}}),
+            "color": {
+                "field": "side",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": words, "range": colours},
+            },
             "shape": {
                 "field": "side",
                 "type": "nominal",
                 "title": None,
-                "scale": {"domain": list(SIDES), "range": ["circle", "diamond"]},
+                "scale": {"domain": words, "range": ["circle", "diamond"]},
             },
             "tooltip": hover(("pair", "pair"), ("side", "side"), ("value", "value")),
         },
@@ -43,45 +51,51 @@ def effects(*, percent: bool, pairs: int) -> Spec:
             "y": {"value": 0},
         },
     }
-    return spec(110 + 22 * min(pairs, 24), "Runs against a limit.", layer=[dots, limit, word])
+    interval = {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "color": colours[1]},
+        "encoding": {
+            "x": {"field": "low", "type": "quantitative"},
+            "x2": {"field": "high"},
+            "y": {"field": "pair", "type": "nominal", "sort": None},
+        },
+    }
+    layer = [*([interval] if of_pairs else []), dots, limit, word]
+    return spec(110 + 22 * min(pairs, 24), "Runs against a limit.", layer=layer)
 
 
-def effect_rows(result: PredicateResult, gate: Gate) -> list[dict[str, Any]]:
-    """Dots of one check; none where a run's value or the limit is unknown."""
-    if result.limit is None or not result.candidate or None in result.candidate:
+def effect_rows(result: PredicateResult) -> list[dict[str, Any]]:
+    """Dots of one check; none where the limit or a run's value is unknown.
+
+    Where the check has pair effects they are the dots, with their mean and its interval.
+    """
+    if result.limit is None:
         return []
-    rows = [
-        {"pair": f"pair {k + 1}", "side": side, "value": value, "limit": result.limit}
-        for k, (b, c) in enumerate(
-            zip(result.baseline or (None,) * len(result.candidate), result.candidate, strict=True)
-        )
-        for side, value in (("baseline", b), ("candidate", c))
-        if value is not None
-    ]
-    if result.kind != "regression":
-        return rows
-    if not result.baseline or None in result.baseline:
+    if result.effects:
+        rows = [
+            {"pair": f"pair {k + 1}", "side": PAIR, "value": value, "limit": result.limit}
+            for k, value in enumerate(result.effects)
+        ]
+        mean = {"pair": MEAN, "side": MEAN, "value": result.estimate, "limit": result.limit}
+        bounds = {"low": result.low, "high": result.high}
+        return [*rows, mean | bounds] if None not in (result.estimate, *bounds.values()) else rows
+    if result.kind == "regression" or not result.candidate or None in result.candidate:
         return []
-    floor = gate.predicate(result.id).floor_us or 0
+    baseline = result.baseline or (None,) * len(result.candidate)
     return [
-        {
-            "pair": f"pair {k + 1}",
-            "side": "candidate",
-            "value": (c + floor) / (b + floor) - 1,
-            "limit": result.limit,
-        }
-        for k, (b, c) in enumerate(zip(result.baseline, result.candidate, strict=True))
-        if b is not None and c is not None and b + floor > 0
+        {"pair": f"pair {k + 1}", "side": side, "value": value, "limit": result.limit}
+        for k, pair in enumerate(zip(baseline, result.candidate, strict=True))
+        for side, value in zip(SIDES, pair, strict=True)
+        if value is not None
     ]
 
 
 def is_percent(result: PredicateResult) -> bool:
     """Whether a check's values are shares or relative changes."""
-    name = result.statistic or ""
-    return result.kind == "regression" or name.endswith("_fraction") or "_drop" in name
+    return cells.in_unit(1.0, result).endswith("%")
 
 
-def shown(report: GateReport, gate: Gate) -> list[tuple[PredicateResult, list[dict[str, Any]]]]:
+def shown(report: GateReport) -> list[tuple[PredicateResult, list[dict[str, Any]]]]:
     """Checks that have dots, at most `MOST_CHECKS`."""
-    found = [(p, effect_rows(p, gate)) for p in report.predicates]
+    found = [(p, effect_rows(p)) for p in report.predicates]
     return [(p, rows) for p, rows in found if rows][:MOST_CHECKS]
