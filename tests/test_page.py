@@ -19,11 +19,13 @@ from pages import ATTACKS, ROOT, Structure, demo, hostile, judged, renamed
 from stored import metrics_only, recorded
 
 from analysis.gate.gate_file import read_gate
+from analysis.gate.verdict import PredicateResult
 from analysis.page import panels
 from analysis.page.build import page_of
 from analysis.page.bundle import charts_script
 from analysis.page.data import columnar
 from analysis.page.escape import json_script, text
+from analysis.page.figures.effects import MEAN, effect_rows
 from analysis.page.figures.theme import Spec
 from analysis.store import connect, load_run
 from collectors.run import Run
@@ -367,6 +369,22 @@ def walk(value: Any) -> list[Spec]:
     """Every object within a specification."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [*([value] if isinstance(value, dict) else []), *(o for v in inner for o in walk(v))]
+
+
+def test_pair_effects_are_the_dots_where_a_check_has_them():
+    """A dot per pair, then their mean with both bounds; without effects, the runs' own values."""
+    one = PredicateResult("q", "regression", "fail", "w", limit=0.1, effects=(0.2, 0.3))
+    whole = replace(one, estimate=0.25, low=0.19, high=0.31)
+    assert [0.2, 0.3] == [r["value"] for r in effect_rows(one)]
+    assert {"pair": MEAN, "side": MEAN, "value": 0.25, "limit": 0.1, "low": 0.19, "high": 0.31} == (
+        effect_rows(whole)[-1]
+    )
+    counts = PredicateResult("r", "repeated_preemption", "pass", "w", limit=2, baseline=(4,))
+    assert [] == effect_rows(counts)
+    assert [("baseline", 4), ("candidate", 1)] == [
+        (r["side"], r["value"]) for r in effect_rows(replace(counts, candidate=(1,)))
+    ]
+    assert [] == effect_rows(replace(whole, limit=None))
 
 
 def test_no_chart_says_anything_by_colour_alone():

@@ -29,11 +29,12 @@ def specs(report: GateReport) -> dict[str, Spec]:
     found["conservation-tokens"] = conservation.conservation("tokens")
     found["conservation-blocks"] = conservation.conservation("blocks")
     pairs = max(1, len(report.runs) // 2)
-    for k, (result, _) in enumerate(effects.shown(report)):
+    for k, (result, rows) in enumerate(effects.shown(report)):
         found[f"effects-{k}"] = effects.effects(
             percent=effects.is_percent(result),
             pairs=pairs + bool(result.effects),
             of_pairs=bool(result.effects),
+            bounded=any("low" in row for row in rows),
         )
     return found
 

@@ -14,7 +14,7 @@ MOST_CHECKS = 12
 PAIR, MEAN = "effect of a pair", "mean, with its interval"
 
 
-def effects(*, percent: bool, pairs: int, of_pairs: bool) -> Spec:
+def effects(*, percent: bool, pairs: int, of_pairs: bool, bounded: bool) -> Spec:
     """Dots and a dashed line. Rows: pair, side, value, limit; a mean has low and high."""
     words = [PAIR, MEAN] if of_pairs else list(SIDES)
     colours = SIDE_COLOURS["range"]
@@ -60,7 +60,7 @@ def effects(*, percent: bool, pairs: int, of_pairs: bool) -> Spec:
             "y": {"field": "pair", "type": "nominal", "sort": None},
         },
     }
-    layer = [*([interval] if of_pairs else []), dots, limit, word]
+    layer = [*([interval] if bounded else []), dots, limit, word]
     return spec(110 + 22 * min(pairs, 24), "Runs against a limit.", layer=layer)
 
 
