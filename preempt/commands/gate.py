@@ -1,7 +1,7 @@
 """`preempt gate`: judge a change by runs of both sides, or explain what a gate would judge."""
 
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,11 @@ from preempt.commands.options import say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from analysis.gate.contract import Gate
     from analysis.gate.verdict import GateReport
+    from replay.ledger import Ledger
 
-FILES = ("report.json", "report.md", "junit.xml")
+FILES = ("report.json", "report.md", "report.html", "junit.xml")
 
 
 @click.group("gate")
@@ -35,7 +37,7 @@ def gate_group() -> None:
 @click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
 @click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
 @click.option(
-    "--out", metavar="DIR", type=options.PATH, help="Write report.json, report.md, junit.xml."
+    "--out", metavar="DIR", type=options.PATH, help="Write report.json, .md, .html, junit.xml."
 )
 @click.option(
     "--exit-map",
@@ -91,12 +93,13 @@ def run_command(
     if github and as_json:
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
+    ledgers = [read_ledger(path) for path in ledger]
     with evidence(db, baseline, candidate) as (store, sides):
-        report = evaluate(store, gate, *sides, [read_ledger(path) for path in ledger])
-    report = replace(report, exit_map=mapping)
-    record = report_json(report)
+        report = replace(evaluate(store, gate, *sides, ledgers), exit_map=mapping)
+        record = report_json(report)
+        page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
     if out is not None:
-        _write(report, record, out, force=force)
+        _write(report, record, page, out, force=force)
     if places is not None:
         _tell_github(report, record, out, *places)
     if as_json:
@@ -258,7 +261,28 @@ def _exit_map(pairs: Sequence[str]) -> tuple[tuple[str, int], ...]:
     return tuple(mapped.items())
 
 
-def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bool) -> None:
+def _page(
+    store: Any,
+    gate: "Gate",
+    report: "GateReport",
+    record: dict[str, Any],
+    ledgers: Sequence["Ledger"],
+) -> str:
+    """The HTML report; ledgers go into a store of this command's own, so that figures have them."""
+    from analysis.page.build import report_page
+    from analysis.store import load_ledger
+    from replay.errors import ReplayError
+
+    for ledger in ledgers:
+        # What the oracle refuses is a finding of the report, and no figure.
+        with suppress(ReplayError):
+            load_ledger(store, ledger)
+    return report_page(store, gate, report, record["report_sha256"])
+
+
+def _write(
+    report: "GateReport", record: dict[str, Any], page: str, out: Path, *, force: bool
+) -> None:
     from analysis.gate.junit import report_junit
     from analysis.gate.markdown_report import report_markdown
     from replay.canonical import canonical_json
@@ -268,6 +292,7 @@ def _write(report: "GateReport", record: dict[str, Any], out: Path, *, force: bo
         (directory / "report.json").write_bytes(canonical_json(record) + b"\n")
         text = report_markdown(report, record["report_sha256"])
         (directory / "report.md").write_text(text, encoding="utf-8")
+        (directory / "report.html").write_text(page, encoding="utf-8")
         (directory / "junit.xml").write_bytes(report_junit(report))
 
 

@@ -1,0 +1,1 @@
+"""One HTML file of a gate's answer: the same result object, and figures of the same store."""

@@ -1,0 +1,1 @@
+"""The charts of a page as Vega-Lite specifications: plain values, one figure a module."""
