@@ -35,6 +35,10 @@ _AFTER_INCONCLUSIVE = (
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),
     ("too_few_eligible", "run longer, so that every run has enough eligible requests"),
     ("no_data", "record what is missing on both sides and run again"),
+    (
+        "different_work",
+        "make both sides do the same work: a split that is random by request, or equal lengths",
+    ),
 )
 _OPEN = ("interval_spans_limit", "estimators_disagree", "too_few_pairs")
 
@@ -58,7 +62,9 @@ def _more_pairs(report: "GateReport") -> str | None:
     waiting = [p for p in report.decisive if set(p.reasons) & set(_OPEN)]
     if not waiting:
         return None
-    given, least = len(report.runs) // 2, report.design["least_pairs"]
+    given, least = report.pairs, report.design["least_pairs"]
+    if report.observational:
+        return _longer(report, max((p.pairs_needed or 0 for p in waiting), default=0))
     if given < least:
         planned = max(least, *(p.pairs_needed or least for p in waiting))
         text = f"run {_pairs(least - given)} for statistics to decide anything"
@@ -74,6 +80,24 @@ def _more_pairs(report: "GateReport") -> str | None:
     if given + needed > report.design["pairs"] * report.design["looks"]:
         text += "; that is beyond this gate's plan, so plan a new gate and run all of its pairs"
     return text
+
+
+def _longer(report: "GateReport", needed: int) -> str:
+    """The same of windows: there is one traffic, and it can only be watched longer."""
+    given, planned = report.pairs, report.design["pairs"] * report.design["looks"]
+    minutes = int(report.design["window_us"]) / 60_000_000
+    aim = max(report.design["least_pairs"], needed)
+    if given >= aim:
+        return (
+            f"not even {MOST_PAIRS} windows would decide this at the spread seen: the effect stands"
+            " at its limit"
+        )
+    text = (
+        f"leave the split as it is for {aim - given} more windows of {minutes:.3g} minutes, and"
+        " judge again"
+    )
+    beyond = "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
+    return text + beyond * (aim > planned)
 
 
 def _not_decided(report: "GateReport") -> str | None:

@@ -2,9 +2,10 @@
 -- Good requests are ok and meet every objective; what failed, was shed or never answered is bad.
 -- A time per output token that a single token cannot have is no objective of it. unknown counts ok
 -- requests of which a value is missing and none is too long: nobody knows whether they are good.
--- send_window_us: from the warm-up to the last eligible send; null where its end is unknown.
--- Binds: run_ids, warmup_us, follow_up_us, part (see eligible_requests), and a limit in
--- microseconds of each latency field, null where it is none of the objectives.
+-- send_window_us: from a unit's beginning to its last eligible send; null where its end is unknown
+-- of a driven run, the whole unit of an observed one.
+-- Binds: units and part (see eligible_requests), and a limit in microseconds of each latency
+-- field, null where it is none of the objectives.
 WITH
 judged AS (
     SELECT
@@ -20,7 +21,7 @@ judged AS (
             without_tpot OR $tpot_us::BIGINT IS NULL OR tpot_us <= $tpot_us,
             $e2e_us::BIGINT IS NULL OR e2e_us <= $e2e_us
         ] AS met
-    FROM eligible_requests($run_ids, $warmup_us, $follow_up_us, $part)
+    FROM eligible_requests($units, $part)
 ),
 
 outcomes AS (
@@ -32,6 +33,18 @@ outcomes AS (
             ELSE 'good'
         END AS outcome
     FROM judged
+),
+
+windows AS (
+    SELECT
+        u.unit,
+        CASE
+            WHEN count(*) = count(m.send_end_us) OR bool_and(m.kind = 'observed')
+                THEN max(least(coalesce(m.send_end_us, u.until_us), u.until_us) - u.from_us)
+        END AS send_window_us
+    FROM (SELECT unnest($units, recursive := true)) AS u
+    INNER JOIN measured_runs AS m ON u.run_id = m.run_id
+    GROUP BY u.unit
 )
 
 SELECT
@@ -39,13 +52,8 @@ SELECT
     count(*) AS requests,
     count(*) FILTER (o.outcome = 'good') AS good,
     count(*) FILTER (o.outcome = 'unknown') AS unknown,
-    any_value(
-        CASE
-            WHEN m.send_end_us > m.drain_end_us - $follow_up_us THEN m.drain_end_us - $follow_up_us
-            ELSE m.send_end_us
-        END - $warmup_us
-    ) AS send_window_us
+    any_value(w.send_window_us) AS send_window_us
 FROM outcomes AS o
-INNER JOIN measured_runs AS m ON o.run_id = m.run_id
+INNER JOIN windows AS w ON o.run_id = w.unit
 GROUP BY o.run_id
 ORDER BY o.run_id;
