@@ -43,9 +43,14 @@ def test_the_runners_own_limit_is_the_default() -> None:
 def test_outputs_are_the_verdict_its_reasons_and_the_report() -> None:
     """A line each, empty where there is nothing."""
     one = report(result("queue", INCONCLUSIVE, reasons=("too_few_pairs", "censored")))
-    expected = "verdict=inconclusive\nobservational=false\nreasons=censored,too_few_pairs\nreport=out/report.json\n"
+    expected = (
+        "verdict=inconclusive\nobservational=false\nreasons=censored,too_few_pairs\n"
+        "report=out/report.json\n"
+    )
     assert expected == outputs(one, Path("out/report.json"))
-    assert "verdict=pass\nobservational=false\nreasons=\nreport=\n" == outputs(report(result("queue", PASS)), None)
+    assert "verdict=pass\nobservational=false\nreasons=\nreport=\n" == outputs(
+        report(result("queue", PASS)), None
+    )
 
 
 def test_each_failed_check_has_an_annotation() -> None:

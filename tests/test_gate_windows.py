@@ -148,7 +148,9 @@ def test_too_few_windows_decide_nothing() -> None:
     found = only(report, "ttft")
     assert ("inconclusive", ("too_few_pairs",)) == (found.verdict, found.reasons)
     assert "needs 10 windows that are whole on both sides, 9 found" == found.why
-    assert "leave the split as it is for 1 more windows" in (report.recommendation or "")
+    assert "leave the split as it is for 1 more window of 1 minutes" in (
+        report.recommendation or ""
+    )
 
 
 def test_a_run_that_never_overlaps_the_other_has_no_window() -> None:

@@ -62,19 +62,19 @@ def _more_pairs(report: "GateReport") -> str | None:
     waiting = [p for p in report.decisive if set(p.reasons) & set(_OPEN)]
     if not waiting:
         return None
-    given, least = report.pairs, report.design["least_pairs"]
-    if report.observational:
-        return _longer(report, max((p.pairs_needed or 0 for p in waiting), default=0))
-    if given < least:
-        planned = max(least, *(p.pairs_needed or least for p in waiting))
-        text = f"run {_pairs(least - given)} for statistics to decide anything"
-        more = f", {planned - given} to decide this at the spread seen" if planned > least else ""
-        return text + more
-    if any(p.pairs_needed is None for p in waiting):
+    given, least = report.pairs, int(report.design["least_pairs"])
+    if given >= least and any(p.pairs_needed is None for p in waiting):
         return (
-            f"not even {MOST_PAIRS} pairs would decide this at the spread seen: the effect stands"
-            " at its limit"
+            f"not even {MOST_PAIRS} {'windows' if report.observational else 'pairs'} would decide"
+            " this at the spread seen: the effect stands at its limit"
         )
+    needed = max(least, *(p.pairs_needed or least for p in waiting))
+    if report.observational:
+        return _longer(report, max(1, needed - given))
+    if given < least:
+        text = f"run {_pairs(least - given)} for statistics to decide anything"
+        more = f", {needed - given} to decide this at the spread seen" if needed > least else ""
+        return text + more
     needed = max(p.pairs_needed or 0 for p in waiting) - given
     text = f"to decide this, run {_pairs(max(1, needed))} (from the observed spread)"
     if given + needed > report.design["pairs"] * report.design["looks"]:
@@ -82,22 +82,14 @@ def _more_pairs(report: "GateReport") -> str | None:
     return text
 
 
-def _longer(report: "GateReport", needed: int) -> str:
+def _longer(report: "GateReport", more: int) -> str:
     """The same of windows: there is one traffic, and it can only be watched longer."""
-    given, planned = report.pairs, report.design["pairs"] * report.design["looks"]
     minutes = int(report.design["window_us"]) / 60_000_000
-    aim = max(report.design["least_pairs"], needed)
-    if given >= aim:
-        return (
-            f"not even {MOST_PAIRS} windows would decide this at the spread seen: the effect stands"
-            " at its limit"
-        )
-    text = (
-        f"leave the split as it is for {aim - given} more windows of {minutes:.3g} minutes, and"
-        " judge again"
-    )
-    beyond = "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
-    return text + beyond * (aim > planned)
+    windows = f"{more} more window{'s' * (more != 1)}"
+    text = f"leave the split as it is for {windows} of {minutes:.3g} minutes, and judge again"
+    if report.pairs + more > report.design["pairs"] * report.design["looks"]:
+        text += "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
+    return text
 
 
 def _not_decided(report: "GateReport") -> str | None:

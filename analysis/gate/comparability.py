@@ -42,7 +42,8 @@ class GateRun:
 
     `offered`, `workload_sha256` and `start_us` (since 1970) are None where nobody knows. `parts`
     are what of which run is looked at, as (run_id, first, last arrival in us since its start);
-    empty stands for the whole run. A window of several runs is one of these, too.
+    empty stands for the whole run. A window of several runs is one of these, too. Of a live run
+    `open_requests` arrived in it and have not ended.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class GateRun:
     workload_sha256: str | None
     start_us: int | None = None
     parts: tuple[tuple[str, int, int], ...] = ()
+    open_requests: int = 0
 
     def value(self, dotted: str) -> Any:
         """Value of a manifest field, None where unknown; `rule` and `latencies` are derived."""

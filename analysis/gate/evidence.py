@@ -63,7 +63,7 @@ def _units(run: "GateRun", design: Design) -> list[Row]:
     if not parts and end is not None:
         parts = ((run.run_id, design.warmup_us, end - design.follow_up_us),)
     place = {"unit": run.run_id, "side": run.side, "pair": run.pair}
-    place["follow_up_us"] = design.follow_up_us
+    place |= {"follow_up_us": design.follow_up_us, "open": run.open_requests}
     return [
         place | {"run_id": name, "from_us": first, "until_us": last} for name, first, last in parts
     ]

@@ -72,9 +72,7 @@ def summaries(
     db: "duckdb.DuckDBPyConnection", windows: Windows, design: Design
 ) -> tuple[RunSummary, ...]:
     """What became of the requests of each window; offered is what was recorded."""
-    found = by_run(
-        slice_rows(db, "window_counts", None, windows.units, design, max_preemptions=None)
-    )
+    found = by_run(slice_rows(db, "window_counts", None, windows.units, design))
     return tuple(_summary(unit, found.get(unit.run_id)) for unit in windows.units)
 
 

@@ -51,8 +51,12 @@ def read(
     design: Design,
 ) -> list[Row]:
     """Good, bad and unknown requests of every run that has eligible ones."""
-    limits = dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
-    return slice_rows(db, "good_requests", part, runs, design, **limits)
+    return slice_rows(db, "good_requests", part, runs, design, **limits_of(predicate))
+
+
+def limits_of(predicate: Predicate) -> dict[str, int | None]:
+    """Every latency's objective in microseconds, None where it is none."""
+    return dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
 
 
 def judge(

@@ -33,7 +33,7 @@ def read(
     db: "duckdb.DuckDBPyConnection", windows: Windows, design: Design
 ) -> tuple[list[Row], list[Row]]:
     """Rows of `window_counts` and of `window_mix`."""
-    counts = slice_rows(db, "window_counts", None, windows.units, design, max_preemptions=None)
+    counts = slice_rows(db, "window_counts", None, windows.units, design)
     return counts, slice_rows(db, "window_mix", None, windows.units, design)
 
 

@@ -15,7 +15,6 @@ SELECT
     r.generated_tokens,
     r.prompt_tokens,
     r.max_tokens,
-    r.num_preemptions,
     r.queue_time_us,
     CASE
         WHEN r.requeue_time_us > 0 OR r.num_preemptions = 0 THEN r.requeue_time_us
@@ -42,4 +41,15 @@ WHERE
     AND (part['max_tokens_max'] IS NULL OR r.max_tokens <= part['max_tokens_max'])
     AND (part['arrival_us_min'] IS NULL OR r.arrival_us >= part['arrival_us_min'])
     AND (part['arrival_us_max'] IS NULL OR r.arrival_us <= part['arrival_us_max'])
-    AND (part['tenants'] IS NULL OR list_contains(part['tenants'], r.tenant));
+    AND (part['tenants'] IS NULL OR list_contains(part['tenants'], r.tenant))
+UNION ALL BY NAME
+-- Of a live run, requests that arrived and have not ended: they have no row, no columns to ask of
+-- which slice they are, and took at least as long as they were followed.
+SELECT
+    u.unit AS run_id,
+    u.follow_up_us,
+    u.until_us AS arrival_us,
+    'censored' AS status,
+    false AS without_tpot
+FROM (SELECT unnest(units, recursive := true)) AS u
+CROSS JOIN unnest(range(u.open));
