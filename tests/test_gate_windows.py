@@ -20,6 +20,7 @@ from analysis.gate.junit import report_junit
 from analysis.gate.markdown_report import report_markdown
 from analysis.gate.predicates.effects import blocks
 from analysis.gate.run import evaluate
+from analysis.gate.selftest import NOTHING, self_test
 from analysis.gate.terminal import print_report
 from analysis.gate.verdict import GateReport, report_json
 from analysis.gate.windows import cut
@@ -96,13 +97,13 @@ def test_a_slower_candidate_fails() -> None:
 
 def test_windows_that_disagree_decide_nothing_and_say_how_many_would() -> None:
     """Slower in three of four windows: inconclusive, and how much longer to watch."""
-    uneven = traffic("cand", slower=lambda k: (1.0, 1.5, 0.9, 1.3)[k % 4])
+    uneven = traffic("cand", slower=lambda k: (1.4, 1.3, 0.8, 0.9)[k % 4])
     report = judged(live("cand", uneven), TTFT)
     found = only(report, "ttft")
     assert "inconclusive" == found.verdict
     assert found.reasons[0] in ("interval_spans_limit", "estimators_disagree")
     assert report.recommendation is not None
-    assert f"{found.pairs_needed - 12} more windows of 1 minutes" in report.recommendation
+    assert f"{found.pairs_needed - 12} more windows of 60 s" in report.recommendation
 
 
 def test_neighbouring_windows_count_as_one() -> None:
@@ -148,9 +149,7 @@ def test_too_few_windows_decide_nothing() -> None:
     found = only(report, "ttft")
     assert ("inconclusive", ("too_few_pairs",)) == (found.verdict, found.reasons)
     assert "needs 10 windows that are whole on both sides, 9 found" == found.why
-    assert "leave the split as it is for 1 more window of 1 minutes" in (
-        report.recommendation or ""
-    )
+    assert "leave the split as it is for 1 more window of 60 s" in (report.recommendation or "")
 
 
 def test_a_run_that_never_overlaps_the_other_has_no_window() -> None:
@@ -444,6 +443,16 @@ def test_explain_tells_windows_in_plain_words() -> None:
     assert "0.15" in text
     assert "Today this gate can be decided completely." in text
     assert "not decided" not in text
+
+
+def test_a_gate_over_windows_can_fail_on_the_users_own_traffic() -> None:
+    """Copies of the baseline are the candidate, half of what both are together."""
+    found = self_test(gate_of(TTFT, GOODPUT, candidate_fraction=0.1), [baseline()])
+    by_check = {(f.check, f.statistic, f.injected != NOTHING): f.outcome for f in found}
+    assert "quiet" == by_check["ttft", "p50", False]
+    assert "quiet" == by_check["request-mix", "candidate_fraction", False]
+    assert "caught" == by_check["ttft", "p50", True]
+    assert "caught" == by_check["goodput", "good_drop", True]
 
 
 # --- how often the rule is wrong ---------------------------------------------------------------

@@ -84,9 +84,9 @@ def _more_pairs(report: "GateReport") -> str | None:
 
 def _longer(report: "GateReport", more: int) -> str:
     """The same of windows: there is one traffic, and it can only be watched longer."""
-    minutes = int(report.design["window_us"]) / 60_000_000
+    seconds = int(report.design["window_us"]) / 1_000_000
     windows = f"{more} more window{'s' * (more != 1)}"
-    text = f"leave the split as it is for {windows} of {minutes:.3g} minutes, and judge again"
+    text = f"leave the split as it is for {windows} of {seconds:g} s, and judge again"
     if report.pairs + more > report.design["pairs"] * report.design["looks"]:
         text += "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
     return text

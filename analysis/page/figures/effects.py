@@ -99,6 +99,12 @@ def unit(report: GateReport) -> str:
     return WINDOW if report.observational else PAIR
 
 
+def _row(result: PredicateResult, report: GateReport) -> str:
+    """What a row of a check is: what is counted over live runs has no windows."""
+    whole = report.observational and not result.effects and len(result.candidate) != report.pairs
+    return "run" if whole else unit(report)
+
+
 def _effect_of(of: str) -> str:
     return f"effect of a {of}"
 
@@ -110,5 +116,5 @@ def is_percent(result: PredicateResult) -> bool:
 
 def shown(report: GateReport) -> list[tuple[PredicateResult, list[dict[str, Any]]]]:
     """Checks that have dots, at most `MOST_CHECKS`."""
-    found = [(p, effect_rows(p, unit(report))) for p in report.predicates]
+    found = [(p, effect_rows(p, _row(p, report))) for p in report.predicates]
     return [(p, rows) for p, rows in found if rows][:MOST_CHECKS]
