@@ -1,11 +1,11 @@
 """How numbers of a gate report look to people, in a terminal and in Markdown alike."""
 
 from analysis.gate.verdict import GateReport, PredicateResult
+from analysis.markdown import milliseconds
 from collectors.columns import STATUSES
 from replay.strict import printable
 
 _MOST_RUNS = 6
-_WHOLE_MS = 100
 _SHARES = ("_fraction", "_drop", "_increase")
 DASH = "\u2013"  # a value nobody has, which is not zero
 
@@ -63,15 +63,10 @@ def limit(result: PredicateResult) -> str:
 
 def _cut_off(value: float | None, result: PredicateResult) -> str:
     if value is not None and result.cap is not None and value >= result.cap:
-        return f">= {_milliseconds(result.cap)}"
+        return f">= {milliseconds(result.cap)} ms"
     if value is not None and result.kind == "regression":
-        return _milliseconds(value)
+        return f"{milliseconds(value)} ms"
     return number(value, result.statistic)
-
-
-def _milliseconds(us: float) -> str:
-    ms = us / 1000
-    return f"{ms:,.0f} ms" if ms >= _WHOLE_MS else f"{ms:.3g} ms"
 
 
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:
