@@ -222,14 +222,22 @@ def test_a_distance_that_chance_explains_is_too_few_requests() -> None:
 
 
 def test_an_unknown_length_is_no_data() -> None:
-    """A request that failed, with no allowance, leaves the mix unknown, and every statistic."""
-    failed = {
-        "status": lambda n: "ok" if n else "error",
-        "max_tokens": lambda n: 100 if n else None,
-    }
-    report = judged(live("cand", traffic("cand", **failed)), TTFT)
+    """An answered request of unknown output leaves the mix unknown, and every statistic."""
+    unknown = traffic("cand", generated_tokens=lambda n: 50 if n else None)
+    report = judged(live("cand", unknown), TTFT)
     assert ("no_data",) == only(report, "request-mix", "output_distance").reasons
     assert ("no_data",) == only(report, "ttft").reasons
+
+
+def test_a_candidate_that_answers_nobody_fails() -> None:
+    """Its outputs are no different work: behind the first window, or ever, there are none."""
+    for dead, mix in ((60, "pass"), (0, "inconclusive")):
+        status = {"status": lambda n, d=dead: "error" if n >= d else "ok"}
+        report = judged(live("cand", traffic("cand", **status)))
+        assert mix == only(report, "request-mix", "output_distance").verdict
+        assert "fail" == only(report, "goodput", "good_drop").verdict
+        assert "fail" == only(report, "ttft").verdict
+        assert "fail" == report.verdict
 
 
 def test_requests_that_had_not_ended_leave_statistics_open() -> None:

@@ -5,6 +5,10 @@ declared, because the split was not random by request, or because one side's req
 before anybody records them (a canary that sheds load looks quick). That is tested exactly, at
 0.1 %. And the mix: in some window the distributions of prompt or of output lengths are further
 apart than the gate allows. Either leaves every statistic undecided; counts decide as ever.
+
+Outputs are those of answered requests. A window in which a side answered none says nothing of
+outputs, and no statistic passes on it: what was not answered counts as the whole follow-up, and as
+bad.
 """
 
 from collections.abc import Sequence
@@ -25,7 +29,8 @@ if TYPE_CHECKING:
 
 NAME, KIND = "request-mix", "request_mix"
 _TAIL = 0.001  # two-sided: a declared share is false if chance gives this seldom so odd a one
-_LENGTHS = ("prompt_tokens", "output_tokens")
+_PROMPT, _OUTPUT = "prompt_tokens", "output_tokens"
+_NOBODY = "cannot be shown: a side answered no request in any window"
 _NO_WINDOW = "cannot be shown: no window is whole on both sides"
 
 
@@ -47,15 +52,18 @@ def judge(
         for side in ("baseline", "candidate")
     }
     found = [_share(design.candidate_fraction or 0.0, **sides)]
-    for length in _LENGTHS:
+    for length in (_PROMPT, _OUTPUT):
         rows = {row["pair"]: row for row in mix if row["length"] == length}
         found.append(_distance(length, design.max_mix_distance or 0.0, windows.judged, rows))
     return found
 
 
 def objection(found: Sequence[PredicateResult]) -> Objection | None:
-    """Why no statistic is decided, None where the sides got the same traffic."""
-    wrong = next((r for r in found if r.verdict != PASS), None)
+    """Why no statistic is decided, None where the sides got the same traffic.
+
+    A side that answered nobody is no reason: it is what a statistic has to fail.
+    """
+    wrong = next((r for r in found if r.verdict != PASS and r.why != _NOBODY), None)
     if wrong is None:
         return None
     return Objection(wrong.reasons[0], f"cannot be decided: {NAME} {wrong.why}")
@@ -104,8 +112,10 @@ def _distance(length: str, limit: float, windows: int, rows: dict[int, Row]) -> 
     ]
     known = [v for v in far if v is not None]
     shown: dict[str, Any] = {}
-    if known and len(known) == windows:
-        shown = {"effects": tuple(known), "estimate": max(known)}
+    if known:
+        shown = {"estimate": max(known)}
+        if len(known) == windows:
+            shown["effects"] = tuple(known)
     return PredicateResult(
         id=NAME,
         kind=KIND,
@@ -132,8 +142,10 @@ def _decide(
         for k, (distance, row) in enumerate(zip(far, rows, strict=True))
         if distance is not None and row is not None
     ]
-    if len(apart) < len(rows):
+    if len(apart) < len(rows) and length == _PROMPT:
         return _open("too_few_eligible", "cannot be shown: a window has no request on one side")
+    if not apart:
+        return _open("no_data", _NOBODY)
     distance, k, row = max(apart, key=lambda one: (one[0], -one[1]))
     words = f"{length} in window {k + 1} {distance:.3g} apart"
     if distance <= limit:

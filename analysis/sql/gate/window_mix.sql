@@ -2,8 +2,8 @@
 -- How far apart the two sides' distributions of it are, by Kolmogorov and Smirnov: the greatest
 -- difference of the shares of requests that are no longer than some number of tokens. It is
 -- apart / (baseline * candidate), exact as a fraction; null where a side has no request.
--- What an ok request generated is its output, of any other what it was allowed. unknown counts
--- requests without a length.
+-- Outputs are of ok requests: what the others would have generated nobody knows, and how many they
+-- are is judged elsewhere. unknown counts requests without a length.
 -- Binds: units and part (see eligible_requests).
 WITH
 places AS (
@@ -17,12 +17,10 @@ lengths AS (
     SELECT
         p.pair,
         p.side,
+        r.status,
         unnest([
             {'length': 'prompt_tokens', 'tokens': r.prompt_tokens},
-            {
-                'length': 'output_tokens',
-                'tokens': CASE WHEN r.status = 'ok' THEN r.generated_tokens ELSE r.max_tokens END
-            }
+            {'length': 'output_tokens', 'tokens': r.generated_tokens}
         ], recursive := true)
     FROM eligible_requests($units, $part) AS r
     INNER JOIN places AS p ON r.run_id = p.unit
@@ -36,6 +34,7 @@ counted AS (
         count(*) FILTER (side = 'baseline') AS baseline,
         count(*) FILTER (side = 'candidate') AS candidate
     FROM lengths
+    WHERE length = 'prompt_tokens' OR status = 'ok'
     GROUP BY pair, length, tokens
 ),
 
