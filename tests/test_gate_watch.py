@@ -7,20 +7,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from live import DESIGN, FOLLOW_UP_US, SECOND, WINDOW_US, live, traffic
+from pages import renamed
+from spools import UNIX_NS, header_of, ns, records_of, write_spool
+from stored import recorded
 from test_gate import Row, emptied, frame, frame_schema
 
 from analysis.gate.contract import Gate
 from analysis.gate.gate_file import parse_gate
 from analysis.gate.watch import Watched, moment, watch, watched_json
 from analysis.store import connect, load_run
+from collectors.pack.packer import Packer
+from collectors.pack.summary import manifest_of
 from collectors.run import Run, read_run
-from collectors.writer import RunWriter
+from collectors.writer import RunWriter, new_manifest
 from replay.errors import InputError
 
 START_US = 1_796_040_000_000_000  # 2026-11-30T12:00:00Z
@@ -198,6 +204,47 @@ def test_requests_that_never_end_count_as_long_as_they_were_followed() -> None:
     assert "holds" == states["max_censored_fraction"]
     assert "150 requests of the candidate's window have not ended" in found.notes[0]
     assert 150 == watched_json(found)["window"]["unfinished"]["candidate"]
+
+
+def test_a_run_that_was_read_while_it_was_written_says_nothing() -> None:
+    """Ends among its events whose rows are not there yet are no requests that hang."""
+    run = with_open(side("cand"), [200 + k / 10 for k in range(150)])
+    ends = run.events.with_columns(kind=pl.lit("finish"), seq=pl.col("seq") + 1000)
+    found = watched(replace(run, events=pl.concat([run.events, ends])))
+    assert (3, "torn") == (found.exit_code, watched_json(found)["reason"])
+    assert "look again" in found.sentence
+
+
+def test_a_run_that_is_being_packed_is_watched(tmp_path: Path) -> None:
+    """A collector's run of a recorder's spool, written until second 60: 20 have not ended.
+
+    17 of them arrived in the window: with those the median takes the whole follow-up of a second.
+    """
+    whole = recorded("base-1")
+    records = records_of(whole)
+    end = next(k for k, r in enumerate(records) if r[0] in "ADPUF" and r[3] > ns(60 * SECOND))
+    write_spool(tmp_path / "spool", header_of(whole), records[:end])
+    start = datetime.fromtimestamp(UNIX_NS // 10**9, UTC)
+    with RunWriter.create(
+        tmp_path / "run", new_manifest("cand", "observed", start=start)
+    ) as writer:
+        packer = Packer(writer, tmp_path / "spool")
+        packer.pack()
+        writer.write_manifest(manifest_of(packer))
+    run = read_run(tmp_path / "run")
+    raw = raw_gate()
+    raw["design"] = {k: v for k, v in DESIGN.items() if k != "window_us"} | {"kind": "driven"}
+    del raw["design"]["candidate_fraction"]
+    raw["design"]["follow_up_us"] = SECOND
+    raw["rollback"]["window_us"] = 30 * SECOND
+    gate = parse_gate(raw, "g.toml")
+    now_us = UNIX_NS // 1000 + 62 * SECOND
+    found = watched(run, baseline=renamed(run, "base", {}), gate=gate, now_us=now_us)
+    assert found.window is not None
+    assert 17 == found.window.candidate.open_requests
+    (answer,) = found.answers
+    assert ("cannot tell", "censored") == (answer.state, answer.reason)
+    assert 1.0 * SECOND == answer.candidate
 
 
 def test_replicas_are_taken_together() -> None:

@@ -256,7 +256,7 @@ def test_requests_that_had_not_ended_leave_statistics_open() -> None:
     run.events.extend(pl.DataFrame([event], schema=frame_schema("measured_events")))
     found = only(judged(run, TTFT), "ttft")
     assert ("inconclusive", ("no_data",)) == (found.verdict, found.reasons)
-    assert "1 request of the windows had not ended" in found.why
+    assert "1 request of the windows had no row yet" in found.why
 
 
 def test_a_queue_that_grows_on_the_baseline_decides_nothing() -> None:

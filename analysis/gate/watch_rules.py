@@ -22,6 +22,7 @@ from analysis.gate.validity import Objection
 from analysis.gate.verdict import FAIL, PASS
 from analysis.gate.watch_answers import Answer, few, held, judged, missing, not_held, unknown
 from analysis.gate.watch_window import Window
+from analysis.markdown import milliseconds
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,9 +99,10 @@ def _rule(case: _Case, rule: RollbackRule) -> list[Answer]:
 def _erased(case: _Case, rule: RollbackRule, predicate: Predicate) -> Answer:
     candidates = of_side(case.runs, "candidate")
     faults = erased_progress.read(case.db, candidates, predicate).faults
-    lost = {f["request_id"] for f in faults if f["fault"] in erased_progress.VIOLATIONS}
+    lost = {f["run_id"]: f["violating"] for f in faults if f["fault"] in erased_progress.VIOLATIONS}
     if lost:
-        answer = held(predicate, f"generated tokens of {count(len(lost), 'request')} were lost")
+        number = count(sum(lost.values()), "request")
+        answer = held(predicate, f"generated tokens of {number} were lost")
     # A request that has not ended has events and no row: that is no fault of a live run.
     elif any(f["fault"] not in ("no_row", "contradicted") for f in faults):
         answer = unknown(predicate, Objection("no_data", "not every request's events are recorded"))
@@ -144,12 +146,14 @@ def _changed(case: _Case, predicate: Predicate, limit: float, base: float, cand:
     floor = predicate.floor_us or 0
     change = rounded((cand + floor) / (base + floor) - 1)
     words = (
-        f"{predicate.statistic} of {predicate.field} {cand:,.0f} us against {base:,.0f} us"
+        f"{predicate.statistic} of {predicate.field} {milliseconds(cand)} ms against"
+        f" {milliseconds(base)} ms"
         f" ({change * 100:+.3g} %, limit {limit * 100:+.3g} %)"
     )
     cut = regression.cut_off([(base, cand)], predicate, case.gate.design)
     if FAIL in cut:  # the baseline may be worse than it looks
-        return unknown(predicate, cut[FAIL])
+        why = f"{predicate.statistic} of {predicate.field} reached the follow-up on the baseline"
+        return unknown(predicate, Objection("censored", f"{why}: nobody knows how long it is"))
     standing = (cut.get(PASS), _slice_open(case, predicate))
     return replace(
         judged(predicate, words, holds=change >= limit, objections=standing), change=change

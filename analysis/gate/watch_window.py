@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from analysis.gate.comparability import GateRun
 from analysis.gate.contract import Design
 from analysis.gate.evidence import by_run, rows, run_ids, units
-from analysis.gate.predicates.common import of_side
+from analysis.gate.predicates.common import count, of_side
 from analysis.gate.validity import Objection
 from replay.errors import InputError
 from replay.strict import printable
@@ -63,8 +63,7 @@ def newest(
     if reached is None:
         return None
     beside = _reached(sides["baseline"], reach)
-    live = beside is not None and beside >= reached - max(window_us, most_age_us)
-    age_us = now_us - reached
+    live = beside is not None and beside >= reached - window_us
     until = (reached if not live or beside is None else min(reached, beside)) - design.follow_up_us
     first = until - window_us + 1
     candidate = _unit(sides["candidate"], "candidate", reach, first, until)
@@ -72,15 +71,19 @@ def newest(
         baseline = _unit(sides["baseline"], "baseline", reach, first, until)
     else:
         baseline = _whole(sides["baseline"], reach, design)
+    (candidate, torn), (baseline, torn_too) = (
+        _with_open(db, unit, design) for unit in (candidate, baseline)
+    )
     return Window(
         from_us=first,
         until_us=until,
-        age_us=age_us,
-        candidate=_with_open(db, candidate, design),
-        baseline=_with_open(db, baseline, design),
+        age_us=now_us - reached,
+        candidate=candidate,
+        baseline=baseline,
         whole_baseline=not live,
-        nothing=_stale(age_us, most_age_us)
-        or _too_new(sides["candidate"], first, window_us, design),
+        nothing=_stale(now_us - reached, most_age_us)
+        or _too_new(sides["candidate"], first, window_us, design)
+        or _torn(torn + torn_too),
         alone=_too_new(sides["baseline"], first, window_us, design) if live else None,
     )
 
@@ -121,6 +124,14 @@ def _too_new(
     return Objection("no_whole_window", why)
 
 
+def _torn(number: int) -> Objection | None:
+    """Objection to requests whose events had been written when the run was read, and no row."""
+    if not number:
+        return None
+    why = f"the run was read while it was written ({count(number, 'request')} without a row)"
+    return Objection("torn", f"{why}: look again")
+
+
 def _unit(
     runs: Sequence[GateRun], side: str, reach: Mapping[str, int | None], first: int, until: int
 ) -> GateRun:
@@ -153,7 +164,11 @@ def _named(
     return replace(runs[0], run_id=name, pair=0, manifest=manifest, parts=parts)
 
 
-def _with_open(db: "duckdb.DuckDBPyConnection", unit: GateRun, design: Design) -> GateRun:
-    places = units([unit], design)
-    found = rows(db, "open_requests", units=places) if unit.parts and places else []
-    return replace(unit, open_requests=sum(row["open"] for row in found))
+def _with_open(
+    db: "duckdb.DuckDBPyConnection", unit: GateRun, design: Design
+) -> tuple[GateRun, int]:
+    """The unit with how many have not ended, and how many were being written."""
+    places = units([unit], design) if unit.parts else []
+    found = rows(db, "open_requests", units=places) if places else []
+    numbered = replace(unit, open_requests=sum(row["open"] for row in found))
+    return numbered, sum(row["torn"] for row in found)

@@ -84,9 +84,9 @@ def unfinished(
     found = rows(db, "open_requests", units=places) if places else []
     if not found:
         return None
-    number = count(sum(row["open"] for row in found), "request")
+    number = count(sum(row["open"] + row["torn"] for row in found), "request")
     why = (
-        f"cannot be decided: {number} of the windows had not ended when the runs were written"
+        f"cannot be decided: {number} of the windows had no row yet when the runs were read"
         " (preempt collect pack SPOOL --out RUN ends them)"
     )
     return Objection("no_data", why)
