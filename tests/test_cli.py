@@ -790,6 +790,9 @@ def test_progress_is_shown_at_a_terminal_and_goes_away(monkeypatch: pytest.Monke
     seen = Terminal()
     monkeypatch.setattr(sys, "stderr", seen)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    # The timer's work is done here, also where this takes longer.
+    monkeypatch.setattr("preempt.commands.progress.DELAY_SECONDS", 3600.0)
     with progress_shown(quiet=False) as progress:
         progress.phase("reading\x1b[31m [red]w.jsonl")
         assert "" == seen.getvalue()
