@@ -33,11 +33,17 @@ def forker() -> Iterator["subprocess.Popen[str]"]:
         "POLARS_MAX_THREADS": "1",
     }
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     ) as process:
-        yield process
-        process.stdin.close()  # type: ignore[union-attr]
-        process.wait(60)
+        try:
+            yield process
+        finally:  # with the collectors that a failed test left
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def started(
