@@ -5,9 +5,13 @@ a manifest that contradicts its place, rows that do not add up to what was offer
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.gate.boundary import measured as at_rates
+from analysis.gate.boundary.modelled import tests_of
+from analysis.gate.boundary.models import find_models
+from analysis.gate.boundary.scan import Cell, Replayer, Scan, scan
 from analysis.gate.comparability import (
     Comparability,
     GateRun,
@@ -20,6 +24,7 @@ from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
 from analysis.gate.modelled import check_ledgers
 from analysis.gate.pairing import check_counts, place_runs, refuse_placement
+from analysis.gate.predicates import boundary as standing
 from analysis.gate.predicates import (
     erased_progress,
     failures,
@@ -50,38 +55,81 @@ def evaluate(
     baseline_ids: Sequence[str],
     candidate_ids: Sequence[str],
     ledgers: Sequence["Ledger"] = (),
+    replayer: Replayer | None = None,
+    other_rates: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> GateReport:
-    """Report of a gate; the i-th baseline and the i-th candidate run are pair i."""
+    """Report of a gate; the i-th baseline and the i-th candidate run are pair i.
+
+    A gate with a boundary has its ledgers replayed by `replayer`; `other_rates` are baseline and
+    candidate runs that were driven at its arrival rates, and no pairs of the statistics.
+    """
     check_counts(baseline_ids, candidate_ids)
-    loaded = by_run(rows(db, "runs", run_ids=[*baseline_ids, *candidate_ids]))
-    for run_id in (*baseline_ids, *candidate_ids):
+    at_rates.check_ids(gate.boundary, (baseline_ids, candidate_ids), other_rates)
+    asked = [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]]
+    loaded = by_run(rows(db, "runs", run_ids=asked))
+    for run_id in asked:
         if run_id not in loaded:
             raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
     refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
     if refusal is not None:
         return _report(gate, refusal)
     runs = place_runs(loaded, baseline_ids, candidate_ids)
+    others = tuple(
+        replace(r, pair=r.pair + len(baseline_ids)) for r in place_runs(loaded, *other_rates)
+    )
+    everything = (*runs, *others)
     summaries = _summaries(db, gate, runs)
-    bare = refuse_without_requests({s.run_id: s.requests for s in summaries}, runs)
+    sizes = {s.run_id: s.requests for s in (*summaries, *_summaries(db, gate, others))}
+    bare = refuse_without_requests(sizes, everything)
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
         return _report(gate, bare, runs, known)
-    imported = refuse_imported(runs)
+    imported = refuse_imported(everything)
     if imported.refused:
         return _report(gate, imported, runs, summaries)
-    compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
+    differences = _differences(db, gate, everything)
+    compared = compare(everything, gate.change_fields, request_differences=differences)
     if compared.refused:
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
+    results = judge(db, gate, runs, summaries, checks)
+    boundary = None
+    if gate.boundary is not None:
+        found, cells = _boundary(db, gate, runs, others, ledgers, replayer)
+        rows_of = standing.judge(gate.boundary, tests_of(gate), found, cells, results)
+        results = implied.with_boundary(results, rows_of)
+        boundary = standing.record(found, cells)
     return _report(
         gate,
         compared,
         runs,
         summaries,
         slices=_slices(db, gate, runs),
-        predicates=judge(db, gate, runs, summaries, checks),
+        predicates=results,
+        boundary=boundary,
         ledgers=tuple(check.receipt_sha256 for check in checks),
     )
+
+
+def _boundary(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    runs: Sequence[GateRun],
+    others: Sequence[GateRun],
+    ledgers: Sequence["Ledger"],
+    replayer: Replayer | None,
+) -> tuple[Scan, tuple[Cell, ...]]:
+    """What replays at other rates came to, and what runs at other arrival rates did."""
+    if gate.boundary is None:
+        return Scan(), ()
+    tests = tests_of(gate)
+    cells: tuple[Cell, ...] = ()
+    if gate.boundary.measured:
+        steps = at_rates.multipliers(gate.boundary, runs, others)
+        at_rates.check_requests(db, runs, others)
+        cells = at_rates.measured_cells(db, gate, tests, others, steps)
+    models = find_models(db, ledgers, runs, gate.change_fields)
+    return scan(models, gate.boundary, tests, gate.design, replayer), cells
 
 
 def judge(
@@ -249,6 +297,8 @@ def _report(
 ) -> GateReport:
     design = asdict(gate.design) | {"least_pairs": gate.design.least_pairs}
     empty: dict[str, Any] = {"slices": (), "predicates": (), "ledgers": ()}
+    if gate.boundary is not None:
+        empty["boundary"] = standing.record(Scan(why="was not looked at"), ())
     rollback = None if gate.rollback is None else asdict(gate.rollback)
     return GateReport(
         gate_name=gate.name,
@@ -258,7 +308,6 @@ def _report(
         runs=summaries,
         limitations=limitations(gate, runs),
         notes=notes(gate, compared, runs),
-        boundary=None if gate.boundary is None else {"cells": [], "bracket": None},
         rollback=rollback,
         **(empty | judged),
     )

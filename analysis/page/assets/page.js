@@ -322,6 +322,14 @@
       mean ? ` Mean ${shown(mean.value)}, interval ${shown(mean.low)} to ${shown(mean.high)}.` : ""}`);
   });
 
+  const showBoundary = () => packed.boundary.forEach((rows, k) => {
+    const own = rows.filter((r) => r.multiplier !== undefined);
+    const across = rows.filter((r) => r.low !== undefined).map((r) => r.crosses);
+    draw(`boundary-${k}`, rows, `${own.slice(0, 24).map((r) =>
+      `times ${format(r.multiplier)}: ${r.shown}, ${r.side}`).join("; ")}. ${
+      across.length ? `Crosses the limit ${across.join(" and ")}.` : "No crossing in these steps."}`);
+  });
+
   const showChoice = () => { showNumbers(); showStatuses(); showCurves(); showFairness(); };
   const follow = (names, show) => names.forEach((name) =>
     element(`choose-${name}`)?.addEventListener("change", show));
@@ -334,6 +342,7 @@
   for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
   fillEvents();
   showEffects();
+  showBoundary();
   if (element("choose-slice")) showChoice();
   if (element("choose-pair")) showPressure();
   showModelled();
