@@ -58,7 +58,7 @@ GOODPUT: dict[str, Any] = {
     "max_drop": 0.05,
 }
 QUIET, EDGE = [0.95, 1.05], [0.9, 1.4]  # 72 blocks for 79 tell between 1 and 1.4 times the load
-EQUAL = [1.0] * 6
+EQUAL = [1.0] * 5
 TIMING = {
     "step_ns": 8_000_000,
     "prefill_token_ps": 5_000_000,
@@ -136,7 +136,7 @@ def sides(factors: Sequence[float] = EQUAL) -> tuple[list[Run], list[Run]]:
 
 
 def judged(gate: Gate, ledgers: Sequence[Ledger] | None = None, **more: Any) -> GateReport:
-    """The report over six equal pairs and a ledger of either side."""
+    """The report over five equal pairs and a ledger of either side."""
     given = both() if ledgers is None else ledgers
     return answer(gate, *sides(more.pop("factors", EQUAL)), given, replayer(), **more)
 
@@ -160,7 +160,7 @@ def test_far_from_an_edge_the_gate_passes():
     record = report_json(report)["boundary"]
     assert [0.95, 1.0, 1.05] == [c["multiplier"] for c in record["cells"]]
     assert {"within"} == {c["side"] for c in record["cells"]}
-    assert ([], "us", [0, 1, 2, 3, 4, 5]) == (record["bracket"], record["unit"], record["pairs"])
+    assert ([], "us", [0, 1, 2, 3, 4]) == (record["bracket"], record["unit"], record["pairs"])
     assert 6 == record["replays"]  # two sides at three rates
 
 
@@ -190,7 +190,7 @@ def test_a_bracket_s_ends_lie_on_both_sides_when_they_are_replayed_alone():
 
 def test_what_was_measured_to_fail_stays_a_fail():
     """The boundary keeps a pass back and rescues nothing."""
-    report = judged(gate_of(steps=EDGE), factors=[1.5] * 6)
+    report = judged(gate_of(steps=EDGE), factors=[1.5] * 5)
     assert ("fail", 1) == (report.verdict, report.exit_code)
     assert ("limit_exceeded",) == report.reasons
     assert "inconclusive" == boundary(report).verdict
@@ -198,7 +198,7 @@ def test_what_was_measured_to_fail_stays_a_fail():
 
 def test_a_model_on_the_other_side_of_a_limit_says_nothing_of_what_is_near():
     """Measured +50 %, modelled nothing: the model is no guide here, and that is the reason."""
-    row = boundary(judged(gate_of(), factors=[1.5] * 6))
+    row = boundary(judged(gate_of(), factors=[1.5] * 5))
     assert ("inconclusive", ("model_disagrees",)) == (row.verdict, row.reasons)
     assert "ttft is within its limit modelled (+" in row.why
     assert "beyond it measured (+" in row.why
@@ -454,9 +454,11 @@ def test_runs_at_the_rates_answer_what_the_model_asked():
     report = judged(gate_of(steps=EDGE, measured=True), other_rates=others((0.9, 1.0), (1.4, 1.02)))
     assert ["pass", "pass"] == [p.verdict for p in report.predicates if p.id == "boundary"]
     assert "pass" == report.verdict
+    assert "leaves to the runs at those rates that ttft crosses" in boundary(report).why
     cells = [c for c in report_json(report)["boundary"]["cells"] if c["evidence"] == "measured"]
-    assert [(0.9, "within"), (1.4, "within")] == [(c["multiplier"], c["side"]) for c in cells]
-    assert 12 == len(report.runs)  # they are no pairs of the statistics
+    sides_of = [(c["multiplier"], c["side"], c["sources"]) for c in cells]
+    assert [(0.9, "within", 1), (1.0, "within", 5), (1.4, "within", 1)] == sides_of
+    assert 10 == len(report.runs)  # they are no pairs of the statistics
 
 
 def test_runs_at_the_rates_can_show_the_edge():

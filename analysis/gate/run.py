@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.gate.boundary import measured as at_rates
 from analysis.gate.boundary.modelled import tests_of
 from analysis.gate.boundary.models import find_models
-from analysis.gate.boundary.scan import Cell, Replayer, Scan, scan
+from analysis.gate.boundary.scan import Replayer, Scan, scan
 from analysis.gate.comparability import (
     Comparability,
     GateRun,
@@ -65,11 +65,7 @@ def evaluate(
     """
     check_counts(baseline_ids, candidate_ids)
     at_rates.check_ids(gate.boundary, (baseline_ids, candidate_ids), other_rates)
-    asked = [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]]
-    loaded = by_run(rows(db, "runs", run_ids=asked))
-    for run_id in asked:
-        if run_id not in loaded:
-            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    loaded = _loaded(db, [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]])
     refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
     if refusal is not None:
         return _report(gate, refusal)
@@ -84,8 +80,7 @@ def evaluate(
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
         return _report(gate, bare, runs, known)
-    imported = refuse_imported(everything)
-    if imported.refused:
+    if (imported := refuse_imported(everything)).refused:
         return _report(gate, imported, runs, summaries)
     differences = _differences(db, gate, everything)
     compared = compare(everything, gate.change_fields, request_differences=differences)
@@ -93,43 +88,46 @@ def evaluate(
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
     results = judge(db, gate, runs, summaries, checks)
-    boundary = None
-    if gate.boundary is not None:
-        found, cells = _boundary(db, gate, runs, others, ledgers, replayer)
-        rows_of = standing.judge(gate.boundary, tests_of(gate), found, cells, results)
-        results = implied.with_boundary(results, rows_of)
-        boundary = standing.record(found, cells)
     return _report(
         gate,
         compared,
         runs,
         summaries,
         slices=_slices(db, gate, runs),
-        predicates=results,
-        boundary=boundary,
+        **_boundary(db, gate, results, (runs, others), ledgers, replayer),
         ledgers=tuple(check.receipt_sha256 for check in checks),
     )
+
+
+def _loaded(db: "duckdb.DuckDBPyConnection", run_ids: Sequence[str]) -> dict[str, Row]:
+    """Rows of runs by their ids; one that is not there is an `InputError`."""
+    loaded = by_run(rows(db, "runs", run_ids=run_ids))
+    for run_id in run_ids:
+        if run_id not in loaded:
+            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    return loaded
 
 
 def _boundary(
     db: "duckdb.DuckDBPyConnection",
     gate: Gate,
-    runs: Sequence[GateRun],
-    others: Sequence[GateRun],
+    results: Sequence[PredicateResult],
+    runs: tuple[Sequence[GateRun], Sequence[GateRun]],
     ledgers: Sequence["Ledger"],
     replayer: Replayer | None,
-) -> tuple[Scan, tuple[Cell, ...]]:
-    """What replays at other rates came to, and what runs at other arrival rates did."""
+) -> dict[str, Any]:
+    """What a boundary adds to a report; `runs` are those of the pairs, and at other rates."""
     if gate.boundary is None:
-        return Scan(), ()
+        return {"predicates": results}
     tests = tests_of(gate)
-    cells: tuple[Cell, ...] = ()
-    if gate.boundary.measured:
-        steps = at_rates.multipliers(gate.boundary, runs, others)
-        at_rates.check_requests(db, runs, others)
-        cells = at_rates.measured_cells(db, gate, tests, others, steps)
-    models = find_models(db, ledgers, runs, gate.change_fields)
-    return scan(models, gate.boundary, tests, gate.design, replayer), cells
+    cells = at_rates.measured_cells(db, gate, results, *runs)
+    models = find_models(db, ledgers, runs[0], gate.change_fields)
+    found = scan(models, gate.boundary, tests, gate.design, replayer)
+    rows_of = standing.judge(gate.boundary, tests, found, cells, results)
+    return {
+        "predicates": implied.with_boundary(results, rows_of),
+        "boundary": standing.record(found, cells),
+    }
 
 
 def judge(

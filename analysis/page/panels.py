@@ -46,8 +46,8 @@ def specs(report: GateReport) -> dict[str, Spec]:
             of_pairs=bool(result.effects),
             bounded=any("low" in row for row in rows),
         )
-    for k in range(len(boundary.shown(report))):
-        found[f"boundary-{k}"] = boundary.boundary()
+    for k, (_, rows) in enumerate(boundary.shown(report)):
+        found[f"boundary-{k}"] = boundary.boundary(crossed=boundary.is_crossed(rows))
     return found
 
 

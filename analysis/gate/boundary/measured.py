@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isclose
 from typing import TYPE_CHECKING
 
-from analysis.gate.boundary.modelled import LimitTest
+from analysis.gate.boundary.modelled import LimitTest, tests_of
 from analysis.gate.boundary.scan import Cell
 from analysis.gate.comparability import GateRun
 from analysis.gate.contract import ARRIVAL, Boundary, Gate
@@ -45,7 +45,7 @@ def check_ids(
         seen.add(run_id)
 
 
-def multipliers(
+def _multipliers(
     boundary: Boundary, runs: Sequence[GateRun], others: Sequence[GateRun]
 ) -> dict[int, float]:
     """By pair of `others` the listed step that it was driven at; the pairs' own speed is 1."""
@@ -65,7 +65,7 @@ def multipliers(
     return found
 
 
-def check_requests(
+def _check_requests(
     db: "duckdb.DuckDBPyConnection", runs: Sequence[GateRun], others: Sequence[GateRun]
 ) -> None:
     """Refuse a pair at another rate that was offered other requests than every pair."""
@@ -82,16 +82,28 @@ def check_requests(
 def measured_cells(
     db: "duckdb.DuckDBPyConnection",
     gate: Gate,
-    tests: Sequence[LimitTest],
+    results: Sequence[PredicateResult],
+    runs: Sequence[GateRun],
     others: Sequence[GateRun],
-    steps: dict[int, float],
 ) -> tuple[Cell, ...]:
-    """A cell a step and test, over the pairs that were driven at it."""
+    """A cell a step and test, over the pairs driven at it; at 1 what the gate's own pairs came to.
+
+    None where nothing is to be measured.
+    """
+    if gate.boundary is None or not gate.boundary.measured:
+        return ()
+    steps = _multipliers(gate.boundary, runs, others)
+    _check_requests(db, runs, others)
+    tests, own = tests_of(gate), {(r.id, r.statistic): r for r in results}
     cells = []
-    for step in sorted(set(gate.boundary.steps if gate.boundary else ())):
+    for test in tests:
+        one = _empty(test, 1.0, len(runs) // 2)
+        result = own[test.predicate.id, test.statistic]
+        cells.append(_filled(one, test, result))
+    for step in sorted(gate.boundary.steps):
         at_step = [r for r in others if steps[r.pair] == step]
         cells += [_cell(db, gate, test, at_step, step) for test in tests]
-    return tuple(cells)
+    return tuple(sorted(cells, key=lambda c: c.multiplier))
 
 
 def _cell(
@@ -101,17 +113,7 @@ def _cell(
     runs: Sequence[GateRun],
     step: float,
 ) -> Cell:
-    empty = Cell(
-        rate=ARRIVAL,
-        multiplier=step,
-        predicate=test.predicate.id,
-        statistic=test.statistic,
-        limit=test.limit,
-        estimate=None,
-        side=None,
-        sources=len(runs) // 2,
-        evidence="measured",
-    )
+    empty = _empty(test, step, len(runs) // 2)
     if not runs:
         return replace(empty, why="no pair of runs was driven at it")
     result = _result(db, gate, test, runs)
@@ -122,6 +124,26 @@ def _cell(
         "estimators_disagree",
         "limit_exceeded",
     }:
+        return replace(empty, why=result.why)
+    return _filled(empty, test, result)
+
+
+def _empty(test: LimitTest, step: float, pairs: int) -> Cell:
+    return Cell(
+        rate=ARRIVAL,
+        multiplier=step,
+        predicate=test.predicate.id,
+        statistic=test.statistic,
+        limit=test.limit,
+        estimate=None,
+        side=None,
+        sources=pairs,
+        evidence="measured",
+    )
+
+
+def _filled(empty: Cell, test: LimitTest, result: PredicateResult) -> Cell:
+    if result.estimate is None:
         return replace(empty, why=result.why)
     return replace(empty, estimate=result.estimate, side=test.side(result.estimate))
 

@@ -114,8 +114,8 @@ def estimate(
 def _one(test: LimitTest, design: Design, tables: Sequence["pl.DataFrame"], tick_us: int) -> Any:
     """The number of one workload: a logarithm, a share, or a drop of it."""
     if test.predicate.kind == "goodput":
-        base, cand = (_good(table, test.predicate, tick_us) for table in tables)
-        return cand if test.statistic == "good_fraction" else base - cand
+        before, after = (_good(table, test.predicate, tick_us) for table in tables)
+        return after if test.statistic == "good_fraction" else before - after
     base, cand = (_statistic(table, test, design.follow_up_us // tick_us) for table in tables)
     if base is None or cand is None:
         return None

@@ -32,8 +32,8 @@ def judge(
     estimates = {(r.id, r.statistic): r.estimate for r in own}
     results = [_result("modelled", found.brackets, _modelled(boundary, tests, found, estimates))]
     if boundary.measured:
-        across = [c for c in measured if _crossed(c, tests, estimates)]
-        results.append(_result("measured", across, _at_rates(tests, measured, across, estimates)))
+        across = [c for c in measured if _crossed(c, measured)]
+        results.append(_result("measured", across, _at_rates(measured, across)))
     return results
 
 
@@ -65,7 +65,8 @@ def _modelled(
     if not found.cells:
         return f"has no rate that applies: {unread}", ["not_applicable"]
     # What is to be measured is decided by the runs at those rates, in the row beside.
-    across = [b for b in found.brackets if not (boundary.measured and b.rate == ARRIVAL)]
+    left = [b for b in found.brackets if boundary.measured and b.rate == ARRIVAL]
+    across = [b for b in found.brackets if b not in left]
     unknown = [c for c in found.cells if c.side is None]
     foreign = _disagreeing(tests, found.cells, estimates)
     reasons, words = [], []
@@ -78,22 +79,20 @@ def _modelled(
     if unknown:
         reasons.append("no_data")
         words.append(f"cannot be shown: {_some(list(dict.fromkeys(map(_unknown, unknown))))}")
+    if left:
+        words.append(
+            f"leaves to the runs at those rates that {_some([_crossing(b) for b in left])}"
+        )
     if not words:
         tested = count(len({(c.predicate, c.statistic) for c in found.cells}), "limit")
         words.append(f"found {tested} on the same side when {_steps(found.cells)}, modelled")
     return "; ".join([*words, *([unread] if unread else [])]), reasons
 
 
-def _at_rates(
-    tests: Sequence[LimitTest], cells: Sequence[Cell], across: Sequence[Cell], estimates: _Measured
-) -> tuple[str, list[str]]:
-    if not tests:
+def _at_rates(cells: Sequence[Cell], across: Sequence[Cell]) -> tuple[str, list[str]]:
+    if not cells:
         return "has nothing to ask: the gate has no limit over latencies", ["no_data"]
-    sideless = [t for t in tests if estimates.get((t.predicate.id, t.statistic)) is None]
-    unknown = [
-        *(f"{_name(t.predicate.id)} has no estimate at the unchanged rate" for t in sideless)
-    ]
-    unknown += [_unknown(c) for c in cells if c.side is None]
+    unknown = [_unknown(c) for c in cells if c.side is None]
     reasons, words = [], []
     if across:
         reasons.append("measure_boundary")
@@ -107,15 +106,11 @@ def _at_rates(
     return "; ".join(words), reasons
 
 
-def _crossed(cell: Cell, tests: Sequence[LimitTest], estimates: _Measured) -> bool:
+def _crossed(cell: Cell, cells: Sequence[Cell]) -> bool:
     """Whether runs at another rate lie on another side than the pairs."""
-    estimate = estimates.get((cell.predicate, cell.statistic))
-    if cell.side is None or estimate is None:
-        return False
-    test = next(
-        t for t in tests if (t.predicate.id, t.statistic) == (cell.predicate, cell.statistic)
-    )
-    return test.side(estimate) != cell.side
+    key = (cell.predicate, cell.statistic)
+    own = next(c for c in cells if c.multiplier == 1 and (c.predicate, c.statistic) == key)
+    return None not in (cell.side, own.side) and cell.side != own.side
 
 
 def _disagreeing(

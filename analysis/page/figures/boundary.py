@@ -13,7 +13,7 @@ _COLOURS = ["var(--first)", "var(--second)", "var(--soft)"]
 Row = dict[str, Any]
 
 
-def boundary() -> Spec:
+def boundary(*, crossed: bool) -> Spec:
     """Marks on one line. Rows: multiplier, side, shown; a bracket has low, high and crosses."""
     x: Row = {
         "field": "multiplier",
@@ -59,16 +59,21 @@ def boundary() -> Spec:
         "mark": {"type": "text", "baseline": "top", "dy": 10},
         "encoding": {"x": x, "y": y, "text": {"field": "shown"}},
     }
-    return spec(
-        90, "A limit at other rates.", layer=[bracket, named, marks, estimates], encoding={}
-    )
+    # A layer without rows would have no extent, of which the charts warn.
+    layer = [*([bracket, named] if crossed else []), marks, estimates]
+    return spec(90, "A limit at other rates.", layer=layer)
 
 
 def shown(report: GateReport) -> list[tuple[Row, list[Row]]]:
     """Strips with their rows, at most `MOST_STRIPS`: those that cross first."""
     found = [(cells[0], _rows(report, cells)) for cells in strips(report)]
-    found.sort(key=lambda one: not any("low" in row for row in one[1]))
+    found.sort(key=lambda one: not is_crossed(one[1]))
     return found[:MOST_STRIPS]
+
+
+def is_crossed(rows: list[Row]) -> bool:
+    """Whether a strip has a bracket."""
+    return any("low" in row for row in rows)
 
 
 def _rows(report: GateReport, cells: list[Row]) -> list[Row]:
