@@ -325,9 +325,11 @@
   const showBoundary = () => packed.boundary.forEach((rows, k) => {
     const own = rows.filter((r) => r.multiplier !== undefined);
     const across = rows.filter((r) => r.low !== undefined).map((r) => r.crosses);
+    const sides = new Set(own.map((r) => r.side).filter((side) => !side.startsWith("?")));
     draw(`boundary-${k}`, rows, `${own.slice(0, 24).map((r) =>
       `times ${format(r.multiplier)}: ${r.shown}, ${r.side}`).join("; ")}. ${
-      across.length ? `Crosses the limit ${across.join(" and ")}.` : "No crossing in these steps."}`);
+      across.length ? `Crosses the limit ${across.join(" and ")}.`
+        : sides.size > 1 ? "Lies on both sides of the limit." : "No crossing in these steps."}`);
   });
 
   const showChoice = () => { showNumbers(); showStatuses(); showCurves(); showFairness(); };

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.gate.boundary.tables import brackets, number, strips
+from analysis.gate.boundary.tables import SIGNS, brackets, number, strips
 from analysis.gate.verdict import GateReport
 from analysis.page.figures.theme import Spec, hover, spec
 
@@ -14,15 +14,15 @@ Row = dict[str, Any]
 
 
 def boundary(*, crossed: bool) -> Spec:
-    """Marks on one line. Rows: multiplier, side, shown; a bracket has low, high and crosses."""
+    """Marks on one line. Rows: multiplier, side, shown, label; brackets: low, high, crosses."""
     x: Row = {
         "field": "multiplier",
         "type": "quantitative",
         "title": "times the unchanged rate",
-        "scale": {"zero": False, "nice": False, "padding": 30},
+        "scale": {"zero": False, "nice": False, "padding": 36},
         "axis": {"tickCount": 6, "format": "~g"},
     }
-    y = {"value": 46}
+    y = {"value": 40}
     words = list(WORDS.values())
     side: Row = {"field": "side", "type": "nominal", "title": None}
     bracket = {
@@ -32,7 +32,7 @@ def boundary(*, crossed: bool) -> Spec:
             "x": x | {"field": "low"},
             "x2": {"field": "high"},
             "y": {"value": 8},
-            "y2": {"value": 62},
+            "y2": {"value": 78},
             "tooltip": hover(("crosses", "crosses its limit")),
         },
     }
@@ -57,11 +57,11 @@ def boundary(*, crossed: bool) -> Spec:
     estimates = {
         "transform": [{"filter": "isValid(datum.multiplier)"}],
         "mark": {"type": "text", "baseline": "top", "dy": 10},
-        "encoding": {"x": x, "y": y, "text": {"field": "shown"}},
+        "encoding": {"x": x, "y": y, "text": {"field": "label"}},
     }
     # A layer without rows would have no extent, of which the charts warn.
     layer = [*([bracket, named] if crossed else []), marks, estimates]
-    return spec(90, "A limit at other rates.", layer=layer)
+    return spec(180, "A limit at other rates.", layer=layer)
 
 
 def shown(report: GateReport) -> list[tuple[Row, list[Row]]]:
@@ -83,6 +83,7 @@ def _rows(report: GateReport, cells: list[Row]) -> list[Row]:
             "multiplier": c["multiplier"],
             "side": WORDS[c["side"]],
             "shown": number(c["estimate"], statistic),
+            "label": f"{SIGNS[c['side']]} {number(c['estimate'], statistic)}",
         }
         for c in cells
     ]
