@@ -316,6 +316,7 @@ def test_a_time_that_no_replay_models_leaves_it_open():
     assert ("inconclusive", ("no_data",)) == (row.verdict, row.reasons)
     assert "no replay models requeue_time_us" in row.why
     assert "No replay models requeue_time_us: the boundary stays inconclusive." in explain(gate)
+    assert "not pass: parts of it stay inconclusive" in "\n".join(explain(gate))
 
 
 def test_goodput_has_an_edge_too():

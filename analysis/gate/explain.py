@@ -5,7 +5,7 @@ For the person who reviews a gate file before anyone spends GPU hours on its run
 
 from math import ceil
 
-from analysis.gate.boundary.words import boundary_needs, boundary_words
+from analysis.gate.boundary.words import boundary_needs, boundary_words, stays_open
 from analysis.gate.contract import Gate, Predicate, Slice
 from analysis.gate.power import power
 from analysis.gate.predicates.common import count, exact, percent
@@ -62,7 +62,7 @@ def _how(gate: Gate, predicate: Predicate) -> str:
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
     windows = gate.design.kind == "windows"
-    if windows or gate.evidence.noise_profile == "required":
+    if windows or stays_open(gate) or gate.evidence.noise_profile == "required":
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 

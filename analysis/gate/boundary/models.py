@@ -54,7 +54,7 @@ def find_models(
     """
     first = {side: of_side(runs, side)[0] for side in SIDES}
     ways: dict[bytes, dict[str, dict[str, Ledger]]] = {}
-    for ledger in ledgers:
+    for ledger in sorted(ledgers, key=lambda one: canonical_json(one.config.tables())):
         for side, run in first.items():
             if _stands_for(ledger.config, run, changed):
                 way = ways.setdefault(_way(ledger.config, changed), {})

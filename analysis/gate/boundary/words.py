@@ -28,8 +28,7 @@ def boundary_needs(gate: Gate) -> list[str]:
         "Boundary: a ledger of either side's configuration over one workload that the runs were"
         " offered (--ledger twice), more workloads as many more."
     ]
-    foreign = sorted({f for t in tests_of(gate) for f in t.fields()} - set(MODELLED_FIELDS))
-    if foreign:
+    if foreign := _foreign(gate):
         lines.append(f"No replay models {', '.join(foreign)}: the boundary stays inconclusive.")
     if gate.boundary.measured:
         speeds = " and ".join(f"{s:g}" for s in sorted(gate.boundary.steps))
@@ -39,3 +38,12 @@ def boundary_needs(gate: Gate) -> list[str]:
             " --speed."
         )
     return lines
+
+
+def stays_open(gate: Gate) -> bool:
+    """Whether no ledger could decide the boundary."""
+    return gate.boundary is not None and (not tests_of(gate) or bool(_foreign(gate)))
+
+
+def _foreign(gate: Gate) -> list[str]:
+    return sorted({f for t in tests_of(gate) for f in t.fields()} - set(MODELLED_FIELDS))
