@@ -232,6 +232,7 @@ def test_without_a_ledger_of_either_side_nothing_is_known(ledgers: Any, why: str
     row = boundary(report)
     assert ("inconclusive", ("no_data",)) == (row.verdict, row.reasons)
     assert "needs modelled ledgers of both sides" in row.why
+    assert row.estimate is None
     found = report_json(report)["boundary"]
     assert ([], None, 0) == (found["cells"], found["bracket"], found["replays"])
 

@@ -30,23 +30,26 @@ def judge(
 ) -> list[PredicateResult]:
     """The modelled row, and a measured one where the gate asks for runs at other arrival rates."""
     estimates = {(r.id, r.statistic): r.estimate for r in own}
-    results = [_result("modelled", found.brackets, _modelled(boundary, tests, found, estimates))]
+    crossings = found.brackets if found.cells else None
+    results = [_result("modelled", crossings, _modelled(boundary, tests, found, estimates))]
     if boundary.measured:
         across = [c for c in measured if _crossed(c, measured)]
-        results.append(_result("measured", across, _at_rates(measured, across)))
+        decided = _at_rates(measured, across)
+        results.append(_result("measured", across if measured else None, decided))
     return results
 
 
 def _result(
-    evidence: str, crossings: Sequence[Bracket | Cell], decided: tuple[str, list[str]]
+    evidence: str, crossings: Sequence[Bracket | Cell] | None, decided: tuple[str, list[str]]
 ) -> PredicateResult:
+    """A row; `crossings` is None where nothing was looked at."""
     why, reasons = decided
     return PredicateResult(
         id=NAME,
         kind="boundary",
         evidence=evidence,
-        statistic="crossings",
-        estimate=len(crossings),
+        statistic=f"{evidence}_crossings",
+        estimate=None if crossings is None else len(crossings),
         limit=0,
         method="point estimates at the listed rates against each limit over latencies",
         verdict=INCONCLUSIVE if reasons else PASS,
