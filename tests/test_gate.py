@@ -1024,6 +1024,7 @@ def test_what_this_version_cannot_decide_never_passes():
     assert {
         "censored",
         "no_data",
+        "no_noise_profile",
         "order_not_balanced",
         "statistics_not_available",
         "too_few_eligible",

@@ -34,6 +34,15 @@ _AFTER_INCONCLUSIVE = (
     ("saturated", "measure at a load that the baseline keeps up with"),
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),
     ("too_few_eligible", "run longer, so that every run has enough eligible requests"),
+    (
+        "no_noise_profile",
+        "make a noise profile of ten equal baseline runs or more (preempt gate noise) and give it"
+        " with --noise",
+    ),
+    (
+        "noise_profile_mismatch",
+        "make a noise profile of runs that are as the baseline is, for this gate's questions",
+    ),
     ("no_data", "record what is missing on both sides and run again"),
 )
 _OPEN = ("interval_spans_limit", "estimators_disagree", "too_few_pairs")

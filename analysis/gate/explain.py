@@ -10,6 +10,10 @@ from analysis.gate.power import power
 from analysis.gate.predicates.common import count, exact, percent
 from replay.strict import printable
 
+_SCREEN = (
+    " With too few pairs it screens latencies and shares: it can fail a change, and never pass one."
+)
+
 
 def explain(gate: Gate) -> list[str]:
     """Paragraphs, one string each; an empty string is a blank line."""
@@ -64,7 +68,7 @@ def _how(gate: Gate, predicate: Predicate) -> str:
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
     windows = gate.design.kind == "windows"
-    if windows or gate.boundary or gate.evidence.noise_profile == "required":
+    if windows or gate.boundary:
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 
@@ -108,6 +112,14 @@ def _needs(gate: Gate) -> list[str]:
             f"Requests: at least {least} in every candidate run, to show a share of"
             f" {percent(min(limits))}."
         )
+    lines.append(
+        {
+            "required": "Noise profile: required (--noise; preempt gate noise makes one)."
+            f"{_SCREEN}",
+            "optional": f"Noise profile: may be given (--noise).{_SCREEN}",
+            "off": "Noise profile: none is taken.",
+        }[gate.evidence.noise_profile]
+    )
     lines.append(
         {
             "required": "Ledgers: at least one modelled ledger of these requests (--ledger).",

@@ -20,7 +20,7 @@ def place_runs(
 ) -> tuple[GateRun, ...]:
     """Rows of `runs` by run id, in report order: pair by pair, the baseline first."""
     runs = [
-        _placed(loaded[run_id], side, pair)
+        placed(loaded[run_id], side, pair)
         for pair, ids in enumerate(zip(baseline, candidate, strict=True))
         for side, run_id in zip(("baseline", "candidate"), ids, strict=True)
     ]
@@ -33,7 +33,8 @@ def place_runs(
     return tuple(runs)
 
 
-def _placed(row: Row, side: str, pair: int) -> GateRun:
+def placed(row: Row, side: str, pair: int) -> GateRun:
+    """Row of `runs` in a place of a comparison."""
     return GateRun(
         run_id=row["run_id"],
         side=side,

@@ -19,6 +19,7 @@ from analysis.gate.contract import Gate, Predicate
 from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
 from analysis.gate.modelled import check_ledgers
+from analysis.gate.noise_profile import Record
 from analysis.gate.pairing import check_counts, place_runs, refuse_placement
 from analysis.gate.predicates import (
     erased_progress,
@@ -32,6 +33,7 @@ from analysis.gate.predicates import (
 from analysis.gate.predicates.common import of_side
 from analysis.gate.predicates.effects import adjusted
 from analysis.gate.predicates.not_yet import no_statistics
+from analysis.gate.screen import Noise, beside, required, screened
 from analysis.gate.validity import Objection, Steadiness, steadiness, unbalanced
 from analysis.gate.verdict import GateReport, PredicateResult, RunSummary, SliceSummary
 from collectors.columns import STATUSES
@@ -50,6 +52,7 @@ def evaluate(
     baseline_ids: Sequence[str],
     candidate_ids: Sequence[str],
     ledgers: Sequence["Ledger"] = (),
+    profile: Record | None = None,
 ) -> GateReport:
     """Report of a gate; the i-th baseline and the i-th candidate run are pair i."""
     check_counts(baseline_ids, candidate_ids)
@@ -61,7 +64,7 @@ def evaluate(
     if refusal is not None:
         return _report(gate, refusal)
     runs = place_runs(loaded, baseline_ids, candidate_ids)
-    summaries = _summaries(db, gate, runs)
+    summaries = summaries_of(db, gate, runs)
     bare = refuse_without_requests({s.run_id: s.requests for s in summaries}, runs)
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
@@ -73,14 +76,16 @@ def evaluate(
     if compared.refused:
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
+    noise = beside(profile, gate, compared)
     return _report(
         gate,
         compared,
         runs,
         summaries,
         slices=_slices(db, gate, runs),
-        predicates=judge(db, gate, runs, summaries, checks),
+        predicates=judge(db, gate, runs, summaries, checks, noise=noise),
         ledgers=tuple(check.receipt_sha256 for check in checks),
+        noise=noise,
     )
 
 
@@ -91,6 +96,7 @@ def judge(
     summaries: Sequence[RunSummary],
     checks: Sequence[erased_progress.LedgerCheck] = (),
     order: Sequence[Predicate] | None = None,
+    noise: Noise | None = None,
 ) -> tuple[PredicateResult, ...]:
     """Results in the gate's order, in whatever `order` the predicates are judged."""
     steady = _steadiness(db, gate, runs)
@@ -100,7 +106,9 @@ def judge(
         for p in order or gate.predicates
     }
     own = [result for p in gate.predicates for result in found[p.id]]
-    return (*adjusted(own), *implied.judge(gate, steady, _rollback(db, gate, runs)))
+    saturated = steady is not None and steady.saturated
+    own = screened(adjusted(own), gate, runs, noise, saturated=saturated)
+    return (*own, *implied.judge(gate, steady, required(gate, noise), _rollback(db, gate, runs)))
 
 
 def _judge(
@@ -171,13 +179,13 @@ def _objections(
     """
     if steady is None or len(runs) // 2 < gate.design.least_pairs:
         return ()
-    saturated = steady.objection is not None and steady.objection.reason == "saturated"
-    return (unbalanced(runs), steady.objection if saturated else None)
+    return (unbalanced(runs), steady.objection if steady.saturated else None)
 
 
-def _summaries(
+def summaries_of(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> tuple[RunSummary, ...]:
+    """What became of each run's requests; `InputError` where they do not add up."""
     found = by_run(
         rows(
             db,
@@ -231,12 +239,8 @@ def _slices(
         eligible: Mapping[str, Row] = by_run(
             slice_rows(db, "slice_eligible", part, runs, gate.design)
         )
-        where = {
-            c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
-            for c in part.where
-        }
         numbers = tuple(eligible.get(r.run_id, {}).get("eligible") for r in runs)
-        found.append(SliceSummary(part.name, where, numbers))
+        found.append(SliceSummary(part.name, part.conditions, numbers))
     return tuple(found)
 
 
@@ -245,6 +249,7 @@ def _report(
     compared: Comparability,
     runs: Sequence[GateRun] = (),
     summaries: tuple[RunSummary, ...] = (),
+    noise: Noise | None = None,
     **judged: Any,
 ) -> GateReport:
     design = asdict(gate.design) | {"least_pairs": gate.design.least_pairs}
@@ -257,7 +262,8 @@ def _report(
         comparability=compared,
         runs=summaries,
         limitations=limitations(gate, runs),
-        notes=notes(gate, compared, runs),
+        notes=(*notes(gate, compared, runs), *(() if noise is None else noise.notes)),
+        noise=None if noise is None else noise.to_json(),
         boundary=None if gate.boundary is None else {"cells": [], "bracket": None},
         rollback=rollback,
         **(empty | judged),

@@ -129,6 +129,7 @@ class GateReport:
     boundary: dict[str, Any] | None = None
     rollback: dict[str, Any] | None = None
     exit_map: tuple[tuple[str, int], ...] = ()
+    noise: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -200,6 +201,7 @@ def report_json(report: GateReport) -> dict[str, Any]:
         "predicates": [asdict(p) for p in report.predicates],
         "boundary": report.boundary,
         "rollback": report.rollback,
+        "noise": report.noise,
         "modelled": {"receipt_sha256": list(report.ledgers)},
         "notes": list(report.notes),
         "limitations": list(report.limitations),

@@ -92,6 +92,8 @@ def hashes(report: GateReport, report_sha256: str) -> str:
     pairs = [("report", report_sha256), ("gate", report.gate_sha256)]
     pairs += [(f"manifest of run {r.run_id}", r.manifest_sha256) for r in report.runs]
     pairs += [("receipt of a modelled ledger", x) for x in report.ledgers if x is not None]
+    if report.noise is not None:
+        pairs.append(("noise profile", report.noise["profile_sha256"]))
     if report.comparability.key is not None:
         pairs.append(("comparability key", report.comparability.key))
     return table("SHA-256 of what this page was made from", ("of", "sha256"), pairs)

@@ -11,7 +11,8 @@ import click
 
 from preempt.commands import options
 from preempt.commands.collect_drive import chosen_of, driven_of, report, settings
-from preempt.commands.gate import evidence, run_command
+from preempt.commands.gate import run_command
+from preempt.commands.gate_store import evidence
 from preempt.commands.options import say
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError
@@ -158,6 +159,7 @@ def compare_command(
         gate_path=gate_path,
         **{side: tuple(sorted(names)) for side, names in runs.items()},
         ledger=ledger,
+        noise=None,
         db=None,
         out=out / VERDICT,
         exit_map=(),

@@ -1,7 +1,7 @@
 """`preempt gate`: judge a change by runs of both sides, or explain what a gate would judge."""
 
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from preempt.commands import options
+from preempt.commands.gate_noise import noise_command
+from preempt.commands.gate_store import evidence
 from preempt.commands.options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from analysis.gate.contract import Gate
     from analysis.gate.verdict import GateReport
     from replay.ledger import Ledger
@@ -30,11 +30,15 @@ def gate_group() -> None:
     """
 
 
+gate_group.add_command(noise_command)
+
+
 @gate_group.command("run", short_help="Judge a change and end with the verdict.")
 @click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
 @click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
 @click.option("--candidate", metavar="RUN", multiple=True, required=True, help="Run of the change.")
 @click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
+@click.option("--noise", metavar="FILE", type=options.PATH, help="Noise profile for few pairs.")
 @click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
 @click.option(
     "--out", metavar="DIR", type=options.PATH, help="Write report.json, .md, .html, junit.xml."
@@ -60,6 +64,7 @@ def run_command(
     baseline: tuple[str, ...],
     candidate: tuple[str, ...],
     ledger: tuple[Path, ...],
+    noise: Path | None,
     db: Path | None,
     out: Path | None,
     exit_map: tuple[str, ...],
@@ -73,7 +78,8 @@ def run_command(
     RUN is a run directory, or with --db the run_id of a loaded run. Options repeat: the first
     baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
     but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
-    as such and never decides what was measured.
+    as such and never decides what was measured. With fewer pairs than statistics need, --noise (of
+    preempt gate noise) lets them fail, and never pass.
 
     --github writes the report to $GITHUB_STEP_SUMMARY (1 MiB at most), verdict, reasons and report
     to $GITHUB_OUTPUT, and an annotation for each check that failed.
@@ -85,6 +91,7 @@ def run_command(
         preempt gate run gate.toml --baseline run-48 --candidate run-80 --out verdict/
     """
     from analysis.gate.gate_file import read_gate
+    from analysis.gate.noise_profile import read_profile
     from analysis.gate.run import evaluate
     from analysis.gate.verdict import report_json
     from replay.ledger import read_ledger
@@ -94,8 +101,9 @@ def run_command(
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
     ledgers = [read_ledger(path) for path in ledger]
+    profile = None if noise is None else read_profile(noise)
     with evidence(db, baseline, candidate) as (store, sides):
-        report = replace(evaluate(store, gate, *sides, ledgers), exit_map=mapping)
+        report = replace(evaluate(store, gate, *sides, ledgers, profile), exit_map=mapping)
         record = report_json(report)
         page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
     if out is not None:
@@ -214,36 +222,6 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
         say(f"serving {report} at http://{host}:{found}", quiet=quiet)
 
     asyncio.run(serve(report, host, port, started))
-
-
-@contextmanager
-def evidence(
-    path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
-) -> "Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]":
-    """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
-    from analysis import store
-
-    if path is not None:
-        with store.connect(path, read_only=True) as db:
-            yield db, (baseline, candidate)
-        return
-    from collectors.run import read_run
-
-    loaded: dict[Path, str] = {}
-    with store.connect(None) as db:
-        for name in (*baseline, *candidate):
-            place = Path(name).resolve()
-            if place not in loaded:
-                run = read_run(Path(name))
-                store.load_run(db, run)
-                loaded[place] = run.run_id
-        yield (
-            db,
-            (
-                [loaded[Path(name).resolve()] for name in baseline],
-                [loaded[Path(name).resolve()] for name in candidate],
-            ),
-        )
 
 
 def _exit_map(pairs: Sequence[str]) -> tuple[tuple[str, int], ...]:

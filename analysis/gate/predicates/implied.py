@@ -1,7 +1,7 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P7 steady is decided here, P6 rollback_defined in its own module. P8 boundary, the request mix of
-windows and a required noise profile are not decided by this version: a gate that asks for one is
+P7 steady is decided here, P6 rollback_defined and the noise profile in modules of their own. P8
+boundary and the request mix of windows are not decided by this version: a gate that asks for one is
 inconclusive.
 """
 
@@ -12,18 +12,22 @@ from analysis.gate.verdict import INCONCLUSIVE, PASS, PredicateResult
 
 
 def judge(
-    gate: Gate, steady: Steadiness | None, rollback: PredicateResult | None
+    gate: Gate,
+    steady: Steadiness | None,
+    noise: PredicateResult | None,
+    rollback: PredicateResult | None,
 ) -> list[PredicateResult]:
     """Results in a fixed order, each only where the gate asks for it.
 
-    `steady` is None for windows, `rollback` where the gate has none.
+    `steady` is None for windows, `noise` where no profile is required, `rollback` where the gate
+    has none.
     """
     windows = gate.design.kind == "windows"
     found = []
     if windows:
         found.append(not_available("request-mix", "request_mix"))
-    if gate.evidence.noise_profile == "required":
-        found.append(not_available("noise-profile", "noise_profile"))
+    if noise is not None:
+        found.append(noise)
     if any(p.statistical for p in gate.predicates):
         found.append(not_available("steady", "steady") if steady is None else _steady(steady))
     if gate.boundary is not None:

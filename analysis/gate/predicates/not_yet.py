@@ -1,7 +1,6 @@
 """The one answer to everything that this version cannot decide: inconclusive, and why.
 
-Statistics over the windows of a live canary, boundaries and noise profiles come
-with a later version.
+Statistics over the windows of a live canary, and boundaries, come with a later version.
 """
 
 from analysis.gate.contract import Predicate
