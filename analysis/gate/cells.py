@@ -1,5 +1,7 @@
 """How numbers of a gate report look to people, in a terminal and in Markdown alike."""
 
+from typing import Any
+
 from analysis.gate.verdict import GateReport, PredicateResult
 from collectors.columns import STATUSES
 from replay.strict import printable
@@ -23,6 +25,11 @@ def per_run(result: PredicateResult, side: str) -> str:
     values = getattr(result, side)
     shown = ", ".join(_cut_off(v, result) for v in values[:_MOST_RUNS])
     return f"{shown}, …" if len(values) > _MOST_RUNS else shown or DASH
+
+
+def milliseconds(value_us: int | None) -> str:
+    """A time for people; a dash for unknown."""
+    return DASH if value_us is None else f"{value_us / 1000:,.1f}"
 
 
 def in_unit(value: float | None, result: PredicateResult) -> str:
@@ -64,6 +71,41 @@ def _cut_off(value: float | None, result: PredicateResult) -> str:
     if value is not None and result.cap is not None and value >= result.cap:
         return f">= {result.cap:,}"
     return number(value, result.statistic)
+
+
+OUTCOMES = (
+    ("requests", "requests"),
+    ("only_baseline", "in the baseline alone"),
+    ("only_candidate", "in the candidate alone"),
+    ("answered_baseline_only", "answered by the baseline alone"),
+    ("answered_candidate_only", "answered by the candidate alone"),
+    ("answered_neither", "answered by neither"),
+    ("good_to_bad", "good, then bad"),
+    ("bad_to_good", "bad, then good"),
+    ("unknown", "not known"),
+)
+
+
+def outcomes_of(report: GateReport) -> dict[str, Any] | None:
+    """What became of requests on the other side; None where nothing of it was looked at."""
+    found: dict[str, Any] | None = (report.descriptive or {}).get("outcomes")
+    return found
+
+
+def outcome_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row a pair, in the order of `OUTCOMES`."""
+    return [
+        (str(pair["pair"] + 1), *(number(pair[name]) for name, _ in OUTCOMES))
+        for pair in found["pairs"]
+    ]
+
+
+def good_by(found: dict[str, Any]) -> str:
+    """By whose objectives a request is good."""
+    if found["good_by"] is None:
+        return "good is answered, as the gate has no goodput check"
+    within = f" in {printable(found['slice'])}" if found["slice"] else ""
+    return f"good as {printable(found['good_by'])} has it, of eligible requests{within}"
 
 
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:

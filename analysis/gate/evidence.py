@@ -5,7 +5,7 @@ the same SQL.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from analysis.gate.contract import SLICE_COLUMNS, Design, Slice
 from analysis.sqlfiles import sql
@@ -13,9 +13,15 @@ from analysis.sqlfiles import sql
 if TYPE_CHECKING:
     import duckdb
 
-    from analysis.gate.comparability import GateRun
-
 Row = Mapping[str, Any]
+
+
+class HasId(Protocol):
+    """A run, by its id."""
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run in the store."""
 
 
 def rows(db: "duckdb.DuckDBPyConnection", name: str, **values: Any) -> list[Row]:
@@ -25,7 +31,7 @@ def rows(db: "duckdb.DuckDBPyConnection", name: str, **values: Any) -> list[Row]
     return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
 
 
-def run_ids(runs: "Sequence[GateRun]") -> list[str]:
+def run_ids(runs: Sequence[HasId]) -> list[str]:
     """Ids in report order."""
     return [r.run_id for r in runs]
 
@@ -39,12 +45,13 @@ def slice_rows(
     db: "duckdb.DuckDBPyConnection",
     name: str,
     part: Slice | None,
-    runs: "Sequence[GateRun]",
+    runs: Sequence[HasId],
     design: Design,
     **values: Any,
 ) -> list[Row]:
     """Rows of a query about the eligible requests of a slice, of all requests where it is None."""
-    db.execute(sql("gate", "eligible_requests"))  # the macro such queries share
+    for macro in ("eligible_requests", "request_outcomes"):  # that such queries share
+        db.execute(sql("gate", macro))
     return rows(
         db,
         name,

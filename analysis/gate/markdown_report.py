@@ -4,9 +4,12 @@ Names come from gate files and manifests, so everything is escaped; nothing can 
 mention or a table cell of its own.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from analysis.gate import cells
 from analysis.gate.comparability import show
-from analysis.gate.verdict import MOST_IDS, GateReport, PredicateResult
+from analysis.gate.verdict import DESCRIPTIVE, MOST_IDS, GateReport, PredicateResult
 from analysis.markdown import escape, table
 
 _IDS_SHOWN = 10
@@ -24,6 +27,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_checks(report),
         *_effects(report),
         *_statuses(report),
+        *_outcomes(report),
         "## Limitations",
         "",
         *(f"- {_words(text)}" for text in report.limitations),
@@ -120,6 +124,31 @@ def _statuses(report: GateReport) -> list[str]:
         return []
     headings = ("requests", "baseline", "candidate")
     return ["## Requests by status", "", *table(headings, cells.status_rows(report)), ""]
+
+
+def _outcomes(report: GateReport) -> list[str]:
+    found = cells.outcomes_of(report)
+    if found is None:
+        return []
+    worst = [
+        (r["request_id"], r["pair"] + 1, cells.milliseconds(r["increase_us"]), *_both(r, "status"))
+        for r in found["worst"]
+    ]
+    headings = ("request", "pair", "slower by, ms", "baseline", "candidate")
+    slowest = ["Slowest against the baseline:", "", *table(headings, worst), ""] if worst else []
+    return [
+        f"## Requests on both sides ({DESCRIPTIVE})",
+        "",
+        f"By request id; {_words(cells.good_by(found))}.",
+        "",
+        *table(("pair", *(words for _, words in cells.OUTCOMES)), cells.outcome_rows(found)),
+        "",
+        *slowest,
+    ]
+
+
+def _both(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+    return row[f"baseline_{name}"], row[f"candidate_{name}"]
 
 
 def _words(text: str) -> str:

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING
 
 from analysis.gate import cells
 from analysis.gate.comparability import show
-from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, REFUSED, GateReport
+from analysis.gate.verdict import (
+    DESCRIPTIVE,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    REFUSED,
+    GateReport,
+)
 from replay.strict import printable
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ def print_report(report: GateReport, console: "Console") -> None:
         console.print(_effects(report))
     if report.runs:
         console.print(_statuses(report))
+    for text in _described(report):
+        console.print(Text(text))
 
 
 def _facts(report: GateReport) -> list[str]:
@@ -49,6 +58,19 @@ def _facts(report: GateReport) -> list[str]:
         mapped = ", ".join(f"{verdict} = {code}" for verdict, code in report.exit_map)
         lines.append(f"exit codes mapped by --exit-map: {mapped}")
     return lines
+
+
+def _described(report: GateReport) -> list[str]:
+    """One line about what decides nothing."""
+    found = cells.outcomes_of(report)
+    if found is None:
+        return []
+    sums = {name: sum(pair[name] for pair in found["pairs"]) for name, _ in cells.OUTCOMES}
+    one_sided = sums["answered_baseline_only"] + sums["answered_candidate_only"]
+    return [
+        f"by request id ({DESCRIPTIVE}): {sums['good_to_bad']} good then bad,"
+        f" {sums['bad_to_good']} bad then good, {one_sided} answered on one side alone"
+    ]
 
 
 def _checks(report: GateReport, *, wide: bool) -> "Table":

@@ -15,6 +15,7 @@ from replay.strict import printable
 
 REPORT_SCHEMA = "preemption-gate-report/1"
 MOST_IDS = 100
+DESCRIPTIVE = "descriptive, does not decide"  # what a report shows and does not judge by
 
 REFUSED, FAIL, INCONCLUSIVE, PASS = "refused", "fail", "inconclusive", "pass"
 WORST_FIRST = (REFUSED, FAIL, INCONCLUSIVE, PASS)
@@ -130,6 +131,7 @@ class GateReport:
     rollback: dict[str, Any] | None = None
     exit_map: tuple[tuple[str, int], ...] = ()
     noise: dict[str, Any] | None = None
+    descriptive: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -202,6 +204,7 @@ def report_json(report: GateReport) -> dict[str, Any]:
         "boundary": report.boundary,
         "rollback": report.rollback,
         "noise": report.noise,
+        "descriptive": report.descriptive,
         "modelled": {"receipt_sha256": list(report.ledgers)},
         "notes": list(report.notes),
         "limitations": list(report.limitations),

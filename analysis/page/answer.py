@@ -2,7 +2,15 @@
 
 from analysis.gate import cells
 from analysis.gate.comparability import show
-from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, REFUSED, GateReport, PredicateResult
+from analysis.gate.verdict import (
+    DESCRIPTIVE,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    REFUSED,
+    GateReport,
+    PredicateResult,
+)
 from analysis.page.escape import sentence, text
 from analysis.page.tables import table
 
@@ -68,6 +76,16 @@ def checks(report: GateReport) -> str:
         f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div><ul>{told}</ul>"
     )
+
+
+def outcomes(report: GateReport) -> str:
+    """How requests fared on the other side, pair by pair."""
+    found = cells.outcomes_of(report)
+    if found is None:
+        return '<p class="absent">Requests were not joined by their ids in this report.</p>'
+    caption = f"Requests of a pair, joined by id ({DESCRIPTIVE}); {cells.good_by(found)}"
+    headings = ("pair", *(words for _, words in cells.OUTCOMES))
+    return table(caption, headings, cells.outcome_rows(found))
 
 
 def runs(report: GateReport) -> str:

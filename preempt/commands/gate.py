@@ -78,8 +78,8 @@ def run_command(
     RUN is a run directory, or with --db the run_id of a loaded run. Options repeat: the first
     baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
     but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
-    as such and never decides what was measured. With fewer pairs than statistics need, --noise (of
-    preempt gate noise) lets them fail, and never pass.
+    as such and never decides what was measured. With fewer pairs than statistics need, --noise
+    FILE, a profile of equal runs, lets them fail and never pass.
 
     --github writes the report to $GITHUB_STEP_SUMMARY (1 MiB at most), verdict, reasons and report
     to $GITHUB_OUTPUT, and an annotation for each check that failed.
@@ -90,6 +90,7 @@ def run_command(
     Example:
         preempt gate run gate.toml --baseline run-48 --candidate run-80 --out verdict/
     """
+    from analysis.gate.described import described
     from analysis.gate.gate_file import read_gate
     from analysis.gate.noise_profile import read_profile
     from analysis.gate.run import evaluate
@@ -103,7 +104,9 @@ def run_command(
     ledgers = [read_ledger(path) for path in ledger]
     profile = None if noise is None else read_profile(noise)
     with evidence(db, baseline, candidate) as (store, sides):
-        report = replace(evaluate(store, gate, *sides, ledgers, profile), exit_map=mapping)
+        report = evaluate(store, gate, *sides, ledgers, profile)
+        shown = described(store, gate, report)
+        report = replace(report, exit_map=mapping, descriptive=shown)
         record = report_json(report)
         page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
     if out is not None:

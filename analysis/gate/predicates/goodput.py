@@ -52,7 +52,7 @@ def read(
 ) -> list[Row]:
     """Good, bad and unknown requests of every run that has eligible ones."""
     limits = dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
-    return slice_rows(db, "good_requests", part, runs, design, **limits)
+    return slice_rows(db, "good_requests", part, runs, design, slo=limits)
 
 
 def judge(

@@ -1,0 +1,23 @@
+"""What a report shows beside its verdict and does not judge by, read from the store it was made on.
+
+It is apart from the verdict, so that nothing here can become a reason.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from analysis.gate.contract import Gate
+from analysis.gate.outcomes import outcomes
+from analysis.gate.verdict import DESCRIPTIVE, GateReport
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def described(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport
+) -> dict[str, Any] | None:
+    """The `descriptive` part of a report; None where the runs were not compared."""
+    if report.comparability.refused:
+        return None
+    driven = gate.design.kind == "driven"  # windows have no requests in common
+    return {"label": DESCRIPTIVE, "outcomes": outcomes(db, gate, report.runs) if driven else None}

@@ -1,0 +1,51 @@
+"""What became of each request on the other side: counted and named, and deciding nothing.
+
+Requests of one run share its luck, so a count of them is no test; it tells where to look.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.gate.contract import LATENCY_FIELDS, Gate
+from analysis.gate.evidence import rows, run_ids, slice_rows
+from analysis.gate.verdict import RunSummary
+
+if TYPE_CHECKING:
+    import duckdb
+
+MOST_WORST = 10
+
+
+def outcomes(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[RunSummary]
+) -> dict[str, Any]:
+    """Per pair how requests fared on either side, and the ones that got slowest.
+
+    Good is by the objectives of the gate's first goodput predicate, else by status.
+    """
+    by = next((p for p in gate.predicates if p.kind == "goodput"), None)
+    part = None if by is None else gate.slice_of(by)
+    slo = dict.fromkeys(LATENCY_FIELDS) | dict((by and by.slo) or ())
+    pairs = []
+    for base, cand in zip(runs[::2], runs[1::2], strict=True):
+        (row,) = slice_rows(
+            db, "pair_outcomes", part, (base, cand), gate.design, slo=slo, by_status=by is None
+        )
+        pairs.append({"pair": base.pair, **row})
+    return {
+        "good_by": None if by is None else by.id,
+        "slice": None if part is None else part.name,
+        "pairs": pairs,
+        "worst": [
+            dict(row)
+            for row in rows(
+                db,
+                "worst_pairs",
+                baseline_ids=run_ids(runs[::2]),
+                candidate_ids=run_ids(runs[1::2]),
+                warmup_us=gate.design.warmup_us,
+                follow_up_us=gate.design.follow_up_us,
+                most_rows=MOST_WORST,
+            )
+        ],
+    }
