@@ -108,6 +108,44 @@ def good_by(found: dict[str, Any]) -> str:
     return f"good as {printable(found['good_by'])} has it, of eligible requests{within}"
 
 
+BANDS = ("check", "statistic", "side", "pair", "run", "band", "block, requests")
+
+
+def bands_of(report: GateReport) -> dict[str, Any] | None:
+    """Each run's own band; None where none were looked for."""
+    found: dict[str, Any] | None = (report.descriptive or {}).get("bands")
+    return found
+
+
+def band_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row a test and run, in the order of `BANDS`."""
+    return [
+        (
+            printable(row["predicate"]),
+            row["statistic"],
+            row["side"],
+            str(row["pair"] + 1),
+            printable(row["run_id"]),
+            row["reason"].replace("_", " ")
+            if row["reason"]
+            else " to ".join(number(row[bound], row["statistic"]) for bound in ("low", "high")),
+            number(row["block_length"]),
+        )
+        for row in found["rows"]
+    ]
+
+
+def bands_made(found: dict[str, Any]) -> str:
+    """How the bands were made, or why there are none."""
+    if found["left_out"]:
+        return f"Bands within runs are {found['left_out']}."
+    return (
+        f"{found['level'] * 100:.3g} % of {found['draws']:,} circular block bootstraps of each"
+        " run's own requests, in order of arrival: how far its number could have come out"
+        " otherwise, and nothing of another run."
+    )
+
+
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:
     """Offered requests and each status, summed over either side; None where nobody knows."""
     rows = []

@@ -5,6 +5,7 @@ It is apart from the verdict, so that nothing here can become a reason.
 
 from typing import TYPE_CHECKING, Any
 
+from analysis.gate.bands import bands
 from analysis.gate.contract import Gate
 from analysis.gate.outcomes import outcomes
 from analysis.gate.verdict import DESCRIPTIVE, GateReport
@@ -20,4 +21,8 @@ def described(
     if report.comparability.refused:
         return None
     driven = gate.design.kind == "driven"  # windows have no requests in common
-    return {"label": DESCRIPTIVE, "outcomes": outcomes(db, gate, report.runs) if driven else None}
+    return {
+        "label": DESCRIPTIVE,
+        "outcomes": outcomes(db, gate, report.runs) if driven else None,
+        "bands": bands(db, gate, report.runs),
+    }

@@ -50,7 +50,11 @@ def slice_rows(
     **values: Any,
 ) -> list[Row]:
     """Rows of a query about the eligible requests of a slice, of all requests where it is None."""
-    for macro in ("eligible_requests", "request_outcomes"):  # that such queries share
+    for macro in (
+        "eligible_requests",
+        "request_outcomes",
+        "capped_values",
+    ):  # that such queries share
         db.execute(sql("gate", macro))
     return rows(
         db,

@@ -26,6 +26,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_context(report),
         *_checks(report),
         *_effects(report),
+        *_bands(report),
         *_statuses(report),
         *_outcomes(report),
         "## Limitations",
@@ -108,6 +109,15 @@ def _effects(report: GateReport) -> list[str]:
         return []
     headings = ("check", "statistic", "effect of each pair", "limit", "method")
     return ["## Pair effects", "", *table(headings, rows), ""]
+
+
+def _bands(report: GateReport) -> list[str]:
+    found = cells.bands_of(report)
+    if found is None or not (found["rows"] or found["left_out"]):
+        return []
+    rows = table(cells.BANDS, cells.band_rows(found)) if found["rows"] else []
+    lines = [f"## Bands within runs ({DESCRIPTIVE})", "", _words(cells.bands_made(found)), ""]
+    return [*lines, *rows, ""] if rows else lines
 
 
 def _ids(result: PredicateResult) -> str:

@@ -78,6 +78,18 @@ def checks(report: GateReport) -> str:
     )
 
 
+def bands(report: GateReport) -> str:
+    """Each run's own band, folded: it is long and decides nothing."""
+    found = cells.bands_of(report)
+    if found is None or not (found["rows"] or found["left_out"]):
+        return ""
+    told = f'<p class="note">{sentence(cells.bands_made(found))}</p>'
+    if not found["rows"]:
+        return told
+    listed = table(f"Bands within runs ({DESCRIPTIVE})", cells.BANDS, cells.band_rows(found))
+    return f"<details><summary>Bands within runs ({DESCRIPTIVE})</summary>{told}{listed}</details>"
+
+
 def outcomes(report: GateReport) -> str:
     """How requests fared on the other side, pair by pair."""
     found = cells.outcomes_of(report)

@@ -55,7 +55,7 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
     sections = (
         ("changes", "What changed, what was equal", answer.comparison(report)),
         ("checks", "Checks", answer.checks(report)),
-        ("effects", "Effects against limits", panels.effects_figure(report)),
+        ("effects", "Effects against limits", panels.effects_figure(report) + answer.bands(report)),
         ("numbers-of", "Numbers by slice and run", panels.choices(data)),
         ("statuses", "Requests by status", panels.statuses_figure(data)),
         ("latency", "Latency by preemptions, measured", panels.curves_figure(data)),
