@@ -34,6 +34,7 @@ _AFTER_INCONCLUSIVE = (
     ("saturated", "measure at a load that the baseline keeps up with"),
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),
     ("too_few_eligible", "run longer, so that every run has enough eligible requests"),
+    ("selftest_missed", "see what preempt gate selftest finds before any verdict is believed"),
     (
         "no_noise_profile",
         "make a noise profile of ten equal baseline runs or more (preempt gate noise) and give it"

@@ -53,6 +53,8 @@ def _context(report: GateReport) -> list[str]:
         )
         lines.append(f"- equal: {equal}")
     lines += [f"- note: {_words(text)}" for text in report.notes]
+    if report.selftest is not None:
+        lines.append(f"- selftest: {_words(report.selftest['line'])}")
     if report.recommendation:
         lines.append(f"- next: {_words(report.recommendation)}")
     if report.exit_map:

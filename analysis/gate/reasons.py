@@ -19,6 +19,7 @@ INCONCLUSIVE = {
     "modelled_only": "only modelled evidence is there, and it may not decide this",
     "statistics_not_available": "this version does not decide this check",
     "sources_disagree": "two tables of a run contradict each other",
+    "selftest_missed": "a check did not see what was put in for it, or failed for nothing",
     "no_noise_profile": "a required noise profile was not given",
     "noise_profile_mismatch": "the noise profile is of other runs or another question",
     "unfinished_at_limit": "a request was still running with every allowed preemption used up",

@@ -52,6 +52,8 @@ def _facts(report: GateReport) -> list[str]:
     if not report.comparability.refused:
         lines.append(f"equal: {len(compared.equal)} fields of engine, model, device and options")
     lines += [f"note: {n}" for n in report.notes]
+    if report.selftest is not None:
+        lines.append(f"selftest: {report.selftest['line']}")
     if report.recommendation:
         lines.append(f"next: {report.recommendation}")
     if report.exit_map:

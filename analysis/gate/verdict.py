@@ -132,6 +132,7 @@ class GateReport:
     exit_map: tuple[tuple[str, int], ...] = ()
     noise: dict[str, Any] | None = None
     descriptive: dict[str, Any] | None = None
+    selftest: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -205,6 +206,7 @@ def report_json(report: GateReport) -> dict[str, Any]:
         "rollback": report.rollback,
         "noise": report.noise,
         "descriptive": report.descriptive,
+        "selftest": report.selftest,
         "modelled": {"receipt_sha256": list(report.ledgers)},
         "notes": list(report.notes),
         "limitations": list(report.limitations),

@@ -71,10 +71,15 @@ def checks(report: GateReport) -> str:
         for p in report.predicates
     )
     caption = "Each check with its numbers per run, and the limit it is judged by"
+    tried = (
+        ""
+        if report.selftest is None
+        else f'<p class="note">Selftest: {sentence(report.selftest["line"])}</p>'
+    )
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
         f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div><ul>{told}</ul>"
+        f"<tbody>{rows}</tbody></table></div><ul>{told}</ul>{tried}"
     )
 
 

@@ -164,6 +164,7 @@ def compare_command(
         out=out / VERDICT,
         exit_map=(),
         github=github,
+        no_selftest=False,
         force=True,
         quiet=quiet,
         as_json=as_json,
