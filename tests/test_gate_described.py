@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 
+from paired import pairs
 from rich.console import Console
 from test_gate import (
     FAILURES,
@@ -18,13 +19,18 @@ from test_gate import (
     small,
     validator,
 )
+from test_gate_pairs import TTFT
+from test_gate_pairs import gate_of as paired_gate
 
+from analysis.gate.advice import more_pairs
 from analysis.gate.contract import Gate
 from analysis.gate.described import described
 from analysis.gate.markdown_report import report_markdown
 from analysis.gate.terminal import print_report
 from analysis.gate.verdict import report_json
+from analysis.page.answer import more_pairs as page_more
 from analysis.page.answer import outcomes as on_page
+from analysis.page.answer import rollback as on_page_rollback
 from collectors.run import Run
 from replay.canonical import canonical_json
 
@@ -114,3 +120,37 @@ def test_every_form_of_the_report_says_that_it_decides_nothing() -> None:
     assert "## Requests on both sides (descriptive, does not decide)" in markdown
     assert "| 1 | 8 | 0 | 0 | 1 | 0 | 0 | 1 | 0 | 0 |" in markdown
     assert "descriptive, does not decide" in on_page(report)
+
+
+# --- what to do next ---------------------------------------------------------------------------
+
+
+def test_the_page_says_how_many_more_pairs_would_decide() -> None:
+    """For each check that is open: from the spread, for any verdict at all, or that none would."""
+    noisy = answer(paired_gate(TTFT), *pairs([1.25, 0.8, 1.2, 0.85, 1.1, 0.9], "ttft_us"))
+    needed = next(p.pairs_needed for p in noisy.predicates if p.id == "ttft") - 6
+    assert [f"To decide ttft (p95), run {needed} more pairs (from the observed spread)."] == (
+        more_pairs(noisy)
+    )
+    assert f"run {needed} more pairs" in page_more(noisy)
+    few = answer(paired_gate(TTFT), *pairs([1.0]))
+    assert ["For ttft (p95) to be decided at all, run 4 more pairs."] == more_pairs(few)
+    at_limit = [1.0 + d for d in (0.4, -0.2, 0.35, -0.1, 0.3, -0.049)]
+    never = answer(paired_gate(TTFT), *pairs(at_limit, "ttft_us"))
+    assert ["Not even 1000 pairs would decide ttft (p95) at the spread seen."] == more_pairs(never)
+    decided = answer(paired_gate(TTFT), *pairs([1.0] * 6))
+    assert ([], "") == (more_pairs(decided), page_more(decided))
+
+
+def test_the_way_back_is_shown_with_its_limits() -> None:
+    """Where to, over which window, and each rule with what it watches."""
+    rule = {"predicate": "failures", "max_failed_fraction": 0.2, "action": "revert"}
+    way = {"to": "baseline", "window_us": 300_000_000, "when": [rule]}
+    report = answer(gate_of(FAILURES, rollback=way), small("base"), candidate())
+    for text in (on_page_rollback(report), report_markdown(report, "0" * 64)):
+        assert "Back to the baseline, as soon as one of these holds over the newest 300 s" in text
+        assert "revert" in text
+    assert "max_failed_fraction 0.2" in on_page_rollback(report)
+    without = answer(gate_of(FAILURES), small("base"), candidate())
+    assert "no way back" in on_page_rollback(without)
+    assert "The way back" not in report_markdown(without, "0" * 64)

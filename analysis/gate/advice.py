@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analysis.gate.statistics import MOST_PAIRS
+from replay.strict import printable
 
 if TYPE_CHECKING:
     from analysis.gate.verdict import GateReport
@@ -57,6 +58,24 @@ def advice(report: "GateReport") -> str | None:
         return None
     found = [_more_pairs(report), *_other_remedies(report), _not_decided(report)]
     return "; ".join(text for text in found if text) or None
+
+
+def more_pairs(report: "GateReport") -> list[str]:
+    """A line for each check that more pairs would decide, or would not, in the report's order."""
+    given, least = len(report.runs) // 2, report.design["least_pairs"]
+    lines = []
+    for p in report.predicates:
+        if not set(p.reasons) & set(_OPEN):
+            continue
+        what = f"{printable(p.id)} ({p.statistic})"
+        if p.pairs_needed is not None:
+            more = max(1, p.pairs_needed - given)
+            lines.append(f"To decide {what}, run {_pairs(more)} (from the observed spread).")
+        elif given < least:
+            lines.append(f"For {what} to be decided at all, run {_pairs(least - given)}.")
+        else:
+            lines.append(f"Not even {MOST_PAIRS} pairs would decide {what} at the spread seen.")
+    return lines
 
 
 def _other_remedies(report: "GateReport") -> list[str]:

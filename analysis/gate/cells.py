@@ -73,6 +73,35 @@ def _cut_off(value: float | None, result: PredicateResult) -> str:
     return number(value, result.statistic)
 
 
+ROLLBACK = ("check", "what is watched", "goes back beyond", "action")
+
+
+def way_back(report: GateReport) -> str:
+    """Where to and how fast the gate goes back, in one sentence."""
+    found = report.rollback
+    if found is None:
+        return "This gate lays down no way back."
+    to = "the baseline" if found["to"] == "baseline" else f"configuration {found['to']}"
+    return (
+        f"Back to {to}, as soon as one of these holds over the newest"
+        f" {found['window_us'] / 1e6:g} s of the rolled out engine."
+    )
+
+
+def rollback_rows(report: GateReport) -> list[tuple[str, ...]]:
+    """A row a rule, in the order of `ROLLBACK`."""
+    by_id = {p.id: p for p in reversed(report.predicates)}
+    return [
+        (
+            printable(rule["predicate"]),
+            what(by_id[rule["predicate"]]) if rule["predicate"] in by_id else DASH,
+            ", ".join(f"{name} {value:g}" for name, value in rule["limits"]) or DASH,
+            rule["action"],
+        )
+        for rule in (report.rollback or {"when": ()})["when"]
+    ]
+
+
 OUTCOMES = (
     ("requests", "requests"),
     ("only_baseline", "in the baseline alone"),

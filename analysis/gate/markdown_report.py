@@ -29,6 +29,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_bands(report),
         *_statuses(report),
         *_outcomes(report),
+        *_rollback(report),
         "## Limitations",
         "",
         *(f"- {_words(text)}" for text in report.limitations),
@@ -157,6 +158,13 @@ def _outcomes(report: GateReport) -> list[str]:
         "",
         *slowest,
     ]
+
+
+def _rollback(report: GateReport) -> list[str]:
+    if report.rollback is None:
+        return []
+    rows = table(cells.ROLLBACK, cells.rollback_rows(report))
+    return ["## The way back", "", _words(cells.way_back(report)), "", *rows, ""]
 
 
 def _both(row: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The verdict in words and tables: everything on the page that a report has without its store."""
 
-from analysis.gate import cells
+from analysis.gate import advice, cells
 from analysis.gate.comparability import show
 from analysis.gate.verdict import (
     DESCRIPTIVE,
@@ -93,6 +93,21 @@ def bands(report: GateReport) -> str:
         return told
     listed = table(f"Bands within runs ({DESCRIPTIVE})", cells.BANDS, cells.band_rows(found))
     return f"<details><summary>Bands within runs ({DESCRIPTIVE})</summary>{told}{listed}</details>"
+
+
+def more_pairs(report: GateReport) -> str:
+    """What it would take to decide what is open."""
+    lines = advice.more_pairs(report)
+    return f"<ul>{''.join(f'<li>{sentence(text)}</li>' for text in lines)}</ul>" if lines else ""
+
+
+def rollback(report: GateReport) -> str:
+    """Where to go back to and when, or that nothing says so."""
+    if report.rollback is None:
+        return f'<p class="absent">{sentence(cells.way_back(report))}</p>'
+    caption = "Rules of the way back, each with a limit of its own"
+    rules = table(caption, cells.ROLLBACK, cells.rollback_rows(report))
+    return f"<p>{sentence(cells.way_back(report))}</p>{rules}"
 
 
 def outcomes(report: GateReport) -> str:
