@@ -28,6 +28,7 @@ from analysis.gate.described import described
 from analysis.gate.markdown_report import report_markdown
 from analysis.gate.terminal import print_report
 from analysis.gate.verdict import report_json
+from analysis.page.answer import gaps as on_page_gaps
 from analysis.page.answer import more_pairs as page_more
 from analysis.page.answer import outcomes as on_page
 from analysis.page.answer import rollback as on_page_rollback
@@ -120,6 +121,23 @@ def test_every_form_of_the_report_says_that_it_decides_nothing() -> None:
     assert "## Requests on both sides (descriptive, does not decide)" in markdown
     assert "| 1 | 8 | 0 | 0 | 1 | 0 | 0 | 1 | 0 | 0 |" in markdown
     assert "descriptive, does not decide" in on_page(report)
+
+
+def test_the_longest_gap_between_tokens_stands_beside_tpot() -> None:
+    """Its p95 and its greatest per side, where a driver saw them; null is no zero."""
+    even = {f"r{k}": {"tpot_us": 10_000, "largest_gap_us": 12_000} for k in range(8)}
+    halting = even | {"r7": {"tpot_us": 10_000, "largest_gap_us": 900_000}}
+    report = whole(gate_of(FAILURES), small("base", rows(**even)), candidate(rows(**halting)))
+    base, cand = report.descriptive["token_gaps"]
+    assert (8, 12_000, 12_000) == (base["known"], base["gap_p95_us"], base["gap_max_us"])
+    assert (10_000, 900_000) == (cand["tpot_max_us"], cand["gap_max_us"])
+    assert "| candidate | 8 | 8 | 10.0 | 10.0 |" in report_markdown(report, "0" * 64)
+    assert "900.0" in on_page_gaps(report)
+    silent = whole(gate_of(FAILURES), small("base"), candidate())
+    assert [(0, None)] * 2 == [
+        (row["known"], row["gap_max_us"]) for row in silent.descriptive["token_gaps"]
+    ]
+    assert "No run has gaps" in on_page_gaps(silent)
 
 
 # --- what to do next ---------------------------------------------------------------------------

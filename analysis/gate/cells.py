@@ -27,7 +27,7 @@ def per_run(result: PredicateResult, side: str) -> str:
     return f"{shown}, …" if len(values) > _MOST_RUNS else shown or DASH
 
 
-def milliseconds(value_us: int | None) -> str:
+def milliseconds(value_us: float | None) -> str:
     """A time for people; a dash for unknown."""
     return DASH if value_us is None else f"{value_us / 1000:,.1f}"
 
@@ -135,6 +135,33 @@ def good_by(found: dict[str, Any]) -> str:
         return "good is answered, as the gate has no goodput check"
     within = f" in {printable(found['slice'])}" if found["slice"] else ""
     return f"good as {printable(found['good_by'])} has it, of eligible requests{within}"
+
+
+GAPS = (
+    ("requests", "eligible requests"),
+    ("known", "with a known gap"),
+    ("tpot_p95_us", "TPOT p95, ms"),
+    ("tpot_max_us", "TPOT greatest, ms"),
+    ("gap_p95_us", "longest gap p95, ms"),
+    ("gap_max_us", "longest gap greatest, ms"),
+)
+
+
+def gap_rows(report: GateReport) -> list[tuple[str, ...]]:
+    """A row a side, its name first; none where no gap is known on either side."""
+    found = (report.descriptive or {}).get("token_gaps") or []
+    if not any(row["known"] for row in found):
+        return []
+    return [
+        (
+            row["side"],
+            *(
+                milliseconds(row[name]) if name.endswith("_us") else number(row[name])
+                for name, _ in GAPS
+            ),
+        )
+        for row in found
+    ]
 
 
 BANDS = ("check", "statistic", "side", "pair", "run", "band", "block, requests")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.gate.bands import bands
 from analysis.gate.contract import Gate
-from analysis.gate.outcomes import outcomes
+from analysis.gate.outcomes import outcomes, token_gaps
 from analysis.gate.verdict import DESCRIPTIVE, GateReport
 
 if TYPE_CHECKING:
@@ -24,5 +24,6 @@ def described(
     return {
         "label": DESCRIPTIVE,
         "outcomes": outcomes(db, gate, report.runs) if driven else None,
+        "token_gaps": token_gaps(db, gate, report.runs),
         "bands": bands(db, gate, report.runs),
     }

@@ -29,6 +29,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_bands(report),
         *_statuses(report),
         *_outcomes(report),
+        *_gaps(report),
         *_rollback(report),
         "## Limitations",
         "",
@@ -158,6 +159,14 @@ def _outcomes(report: GateReport) -> list[str]:
         "",
         *slowest,
     ]
+
+
+def _gaps(report: GateReport) -> list[str]:
+    rows = cells.gap_rows(report)
+    if not rows:
+        return []
+    headings = ("side", *(words for _, words in cells.GAPS))
+    return [f"## Gaps between tokens ({DESCRIPTIVE})", "", *table(headings, rows), ""]
 
 
 def _rollback(report: GateReport) -> list[str]:

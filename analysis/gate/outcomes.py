@@ -1,4 +1,4 @@
-"""What became of each request on the other side: counted and named, and deciding nothing.
+"""What became of each request on the other side, and how even its tokens came: decides nothing.
 
 Requests of one run share its luck, so a count of them is no test; it tells where to look.
 """
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.gate.contract import LATENCY_FIELDS, Gate
 from analysis.gate.evidence import rows, run_ids, slice_rows
+from analysis.gate.statistics import rounded
 from analysis.gate.verdict import RunSummary
 
 if TYPE_CHECKING:
@@ -49,3 +50,17 @@ def outcomes(
             )
         ],
     }
+
+
+def token_gaps(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[RunSummary]
+) -> list[dict[str, Any]]:
+    """Longest gaps between tokens beside TPOT, a row a side; null where nobody recorded them.
+
+    Goodput by TPOT alone can be met by a stream that stands still and then hurries.
+    """
+    baseline = [run.run_id for run in runs if run.side == "baseline"]
+    found = slice_rows(db, "token_gaps", None, runs, gate.design, baseline_ids=baseline)
+    return [
+        {key: rounded(v) if isinstance(v, float) else v for key, v in row.items()} for row in found
+    ]

@@ -63,7 +63,17 @@ def _facts(report: GateReport) -> list[str]:
 
 
 def _described(report: GateReport) -> list[str]:
-    """One line about what decides nothing."""
+    """A line or two about what decides nothing."""
+    return [*_by_request(report), *_gaps(report)]
+
+
+def _gaps(report: GateReport) -> list[str]:
+    rows = cells.gap_rows(report)
+    told = "; ".join(f"{side} {p95} and {most}" for side, *_, p95, most in rows)
+    return [f"longest gap between tokens, p95 and greatest, ms: {told}"] if rows else []
+
+
+def _by_request(report: GateReport) -> list[str]:
     found = cells.outcomes_of(report)
     if found is None:
         return []

@@ -120,6 +120,15 @@ def outcomes(report: GateReport) -> str:
     return table(caption, headings, cells.outcome_rows(found))
 
 
+def gaps(report: GateReport) -> str:
+    """How long streams stood still, beside the mean time of a token."""
+    rows = cells.gap_rows(report)
+    if not rows:
+        return '<p class="absent">No run has gaps between tokens; a load driver records them.</p>'
+    headings = ("side", *(words for _, words in cells.GAPS))
+    return table(f"Longest gap between tokens of a request ({DESCRIPTIVE})", headings, rows)
+
+
 def runs(report: GateReport) -> str:
     """Each run with its place in the comparison."""
     if not report.runs:

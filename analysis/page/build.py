@@ -63,6 +63,7 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
         ("fairness", "Who paid", panels.fairness_figure(data)),
         ("conservation", "What a preemption costs", panels.conservation_figure(data)),
         ("outcomes", "Requests on both sides", answer.outcomes(report)),
+        ("gaps", "Gaps between tokens", answer.gaps(report)),
         ("worst", "Ten worst requests", panels.worst_table(data)),
         ("fidelity", "How right the model is", panels.fidelity_table(data)),
         ("rollback", "The way back", answer.rollback(report)),
