@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from analysis.gate.contract import STATISTICS
 from analysis.gate.verdict import GateReport, PredicateResult
+from analysis.markdown import milliseconds
 from collectors.columns import STATUSES
 from replay.strict import printable
 
@@ -25,11 +27,6 @@ def per_run(result: PredicateResult, side: str) -> str:
     values = getattr(result, side)
     shown = ", ".join(_cut_off(v, result) for v in values[:_MOST_RUNS])
     return f"{shown}, …" if len(values) > _MOST_RUNS else shown or DASH
-
-
-def milliseconds(value_us: float | None) -> str:
-    """A time for people; a dash for unknown."""
-    return DASH if value_us is None else f"{value_us / 1000:,.1f}"
 
 
 def in_unit(value: float | None, result: PredicateResult) -> str:
@@ -69,7 +66,9 @@ def limit(result: PredicateResult) -> str:
 
 def _cut_off(value: float | None, result: PredicateResult) -> str:
     if value is not None and result.cap is not None and value >= result.cap:
-        return f">= {result.cap:,}"
+        return f">= {milliseconds(result.cap)} ms"
+    if value is not None and result.kind == "regression":
+        return f"{milliseconds(value)} ms"
     return number(value, result.statistic)
 
 
@@ -156,7 +155,7 @@ def gap_rows(report: GateReport) -> list[tuple[str, ...]]:
         (
             row["side"],
             *(
-                milliseconds(row[name]) if name.endswith("_us") else number(row[name])
+                (milliseconds(row[name]) or DASH) if name.endswith("_us") else number(row[name])
                 for name, _ in GAPS
             ),
         )
@@ -184,11 +183,16 @@ def band_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
             printable(row["run_id"]),
             row["reason"].replace("_", " ")
             if row["reason"]
-            else " to ".join(number(row[bound], row["statistic"]) for bound in ("low", "high")),
+            else " to ".join(_of_run(row[bound], row["statistic"]) for bound in ("low", "high")),
             number(row["block_length"]),
         )
         for row in found["rows"]
     ]
+
+
+def _of_run(value: float, statistic: str) -> str:
+    """One run's number by the name of its statistic: those of latencies are in milliseconds."""
+    return f"{milliseconds(value)} ms" if statistic in STATISTICS else number(value, statistic)
 
 
 def bands_made(found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.gate import cells
 from analysis.gate.comparability import show
 from analysis.gate.verdict import DESCRIPTIVE, MOST_IDS, GateReport, PredicateResult
-from analysis.markdown import escape, table
+from analysis.markdown import escape, milliseconds, table
 
 _IDS_SHOWN = 10
 _MOST_CHARACTERS = 4000  # of one sentence; names in it are bounded already
@@ -145,7 +145,7 @@ def _outcomes(report: GateReport) -> list[str]:
     if found is None:
         return []
     worst = [
-        (r["request_id"], r["pair"] + 1, cells.milliseconds(r["increase_us"]), *_both(r, "status"))
+        (r["request_id"], r["pair"] + 1, milliseconds(r["increase_us"]), *_both(r, "status"))
         for r in found["worst"]
     ]
     headings = ("request", "pair", "slower by, ms", "baseline", "candidate")
