@@ -48,6 +48,7 @@ MEASURED_REQUESTS: Mapping[str, str] = {
     "decode_time_us": "count?",
     "ttft_us": "count?",
     "tpot_us": "count?",
+    "largest_gap_us": "count?",  # between chunks with tokens, as a load driver saw them
     "e2e_us": "count?",
     "num_preemptions": "count?",
 }

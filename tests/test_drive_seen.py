@@ -94,6 +94,8 @@ def test_the_largest_gap_is_between_chunks_with_tokens() -> None:
         more.token(now)
     assert [None, 20] == [one.largest_gap_us, more.largest_gap_us]
     assert (10, 36, 4) == (more.first_us, more.last_us, more.chunks)
+    rows = [request_row(Request("r", 0, 8, 4), 0, seen) for seen in (one, more, None)]
+    assert [None, 20, None] == [row["largest_gap_us"] for row in rows]
 
 
 def test_a_request_that_was_never_sent_has_a_row_at_its_due_time() -> None:

@@ -992,7 +992,6 @@ def test_what_this_version_cannot_decide_never_passes():
     assert (report.recommendation or "").startswith(
         "run 4 more pairs for statistics to decide anything; observe longer: raise follow_up_us"
     )
-    assert "more runs would not change this verdict in this version" in report.recommendation
     sides = (
         [small(f"b{k}") for k in range(5)],
         [replace_id(candidate(), f"c{k}") for k in range(5)],
@@ -1001,8 +1000,8 @@ def test_what_this_version_cannot_decide_never_passes():
     assert {
         "censored",
         "no_data",
+        "no_noise_profile",
         "order_not_balanced",
-        "statistics_not_available",
         "too_few_eligible",
     } == set(report.reasons)
     undecided = {p.id for p in report.predicates if p.verdict == "inconclusive"}

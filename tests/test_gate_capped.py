@@ -123,7 +123,7 @@ def test_a_slice_is_the_same_requests_in_every_query(condition: Condition, expec
     }
     (counted,) = read("slice_eligible", requests, part)
     (timed,) = read("capped_latencies", requests, part, field="ttft_us")
-    (judged,) = read("good_requests", requests, part, **limits)
+    (judged,) = read("good_requests", requests, part, slo=limits)
     assert expected == counted["eligible"] == timed["requests"] == judged["requests"]
 
 
@@ -149,7 +149,7 @@ def test_a_request_is_good_bad_or_unknown(change: dict[str, Any], outcome: str):
         "ttft_us": 100,
         "tpot_us": 10,
     }
-    (row,) = read("good_requests", many(change), **limits)
+    (row,) = read("good_requests", many(change), slo=limits)
     expected = {"good": (1, 0), "bad": (0, 0), "unknown": (0, 1)}[outcome]
     assert expected == (row["good"], row["unknown"])
     assert 9000 - 500 == row["send_window_us"]

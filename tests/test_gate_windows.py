@@ -455,7 +455,9 @@ def test_explain_tells_windows_in_plain_words() -> None:
 
 def test_a_gate_over_windows_can_fail_on_the_users_own_traffic() -> None:
     """Copies of the baseline are the candidate, half of what both are together."""
-    found = self_test(gate_of(TTFT, GOODPUT, candidate_fraction=0.1), [baseline()])
+    db, run = emptied(), baseline()
+    load_run(db, run)
+    found = self_test(db, gate_of(TTFT, GOODPUT, candidate_fraction=0.1), [run.run_id])
     by_check = {(f.check, f.statistic, f.injected != NOTHING): f.outcome for f in found}
     assert "quiet" == by_check["ttft", "p50", False]
     assert "quiet" == by_check["request-mix", "candidate_fraction", False]

@@ -160,7 +160,7 @@ def test_a_run_of_only_a_manifest_has_empty_tables(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     run = read_run(tmp_path)
     assert run.offered is None
-    assert [(0, 22), (0, 15), (0, 11), (0, 9)] == [
+    assert [(0, 23), (0, 15), (0, 11), (0, 9)] == [
         f.shape for f in (run.requests, run.events, run.steps, run.samples)
     ]
 

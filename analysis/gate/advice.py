@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analysis.gate.statistics import MOST_PAIRS
+from replay.strict import printable
 
 if TYPE_CHECKING:
     from analysis.gate.verdict import GateReport
@@ -41,6 +42,16 @@ _AFTER_INCONCLUSIVE = (
     ("saturated", "measure at a load that the baseline keeps up with"),
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),
     ("too_few_eligible", "run longer, so that every run has enough eligible requests"),
+    ("selftest_missed", "see what preempt gate selftest finds before any verdict is believed"),
+    (
+        "no_noise_profile",
+        "make a noise profile of ten equal baseline runs or more (preempt gate noise) and give it"
+        " with --noise",
+    ),
+    (
+        "noise_profile_mismatch",
+        "make a noise profile of runs that are as the baseline is, for this gate's questions",
+    ),
     ("no_data", "record what is missing on both sides and run again"),
     (
         "different_work",
@@ -56,8 +67,26 @@ def advice(report: "GateReport") -> str | None:
         return next(text for reason, text in _AFTER_REFUSAL if reason in report.reasons)
     if report.verdict != "inconclusive":
         return None
-    found = [_more_pairs(report), *_other_remedies(report), _not_decided(report)]
+    found = [_more_pairs(report), *_other_remedies(report)]
     return "; ".join(text for text in found if text) or None
+
+
+def more_pairs(report: "GateReport") -> list[str]:
+    """A line for each check that more pairs would decide, or would not, in the report's order."""
+    given, least = len(report.runs) // 2, report.design["least_pairs"]
+    lines = []
+    for p in report.predicates:
+        if not set(p.reasons) & set(_OPEN):
+            continue
+        what = f"{printable(p.id)} ({p.statistic})"
+        if p.pairs_needed is not None:
+            more = max(1, p.pairs_needed - given)
+            lines.append(f"To decide {what}, run {_pairs(more)} (from the observed spread).")
+        elif given < least:
+            lines.append(f"For {what} to be decided at all, run {_pairs(least - given)}.")
+        else:
+            lines.append(f"Not even {MOST_PAIRS} pairs would decide {what} at the spread seen.")
+    return lines
 
 
 def _other_remedies(report: "GateReport") -> list[str]:
@@ -97,12 +126,6 @@ def _longer(report: "GateReport", more: int) -> str:
     if report.pairs + more > report.design["pairs"] * report.design["looks"]:
         text += "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
     return text
-
-
-def _not_decided(report: "GateReport") -> str | None:
-    if "statistics_not_available" not in report.reasons:
-        return None
-    return "decide on the other checks: more runs would not change this verdict in this version"
 
 
 def _pairs(number: int) -> str:

@@ -1,5 +1,8 @@
 """How numbers of a gate report look to people, in a terminal and in Markdown alike."""
 
+from typing import Any
+
+from analysis.gate.contract import STATISTICS
 from analysis.gate.verdict import GateReport, PredicateResult
 from analysis.markdown import milliseconds
 from collectors.columns import STATUSES
@@ -67,6 +70,140 @@ def _cut_off(value: float | None, result: PredicateResult) -> str:
     if value is not None and result.kind == "regression":
         return f"{milliseconds(value)} ms"
     return number(value, result.statistic)
+
+
+ROLLBACK = ("check", "what is watched", "goes back beyond", "action")
+
+
+def way_back(report: GateReport) -> str:
+    """Where to and how fast the gate goes back, in one sentence."""
+    found = report.rollback
+    if found is None:
+        return "This gate lays down no way back."
+    to = "the baseline" if found["to"] == "baseline" else f"configuration {found['to']}"
+    return (
+        f"Back to {to}, as soon as one of these holds over the newest"
+        f" {found['window_us'] / 1e6:g} s of the rolled out engine."
+    )
+
+
+def rollback_rows(report: GateReport) -> list[tuple[str, ...]]:
+    """A row a rule, in the order of `ROLLBACK`."""
+    by_id = {p.id: p for p in reversed(report.predicates)}
+    return [
+        (
+            printable(rule["predicate"]),
+            what(by_id[rule["predicate"]]) if rule["predicate"] in by_id else DASH,
+            ", ".join(f"{name} {value:g}" for name, value in rule["limits"]) or DASH,
+            rule["action"],
+        )
+        for rule in (report.rollback or {"when": ()})["when"]
+    ]
+
+
+OUTCOMES = (
+    ("requests", "requests"),
+    ("only_baseline", "in the baseline alone"),
+    ("only_candidate", "in the candidate alone"),
+    ("answered_baseline_only", "answered by the baseline alone"),
+    ("answered_candidate_only", "answered by the candidate alone"),
+    ("answered_neither", "answered by neither"),
+    ("good_to_bad", "good, then bad"),
+    ("bad_to_good", "bad, then good"),
+    ("unknown", "not known"),
+)
+
+
+def outcomes_of(report: GateReport) -> dict[str, Any] | None:
+    """What became of requests on the other side; None where nothing of it was looked at."""
+    found: dict[str, Any] | None = (report.descriptive or {}).get("outcomes")
+    return found
+
+
+def outcome_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row a pair, in the order of `OUTCOMES`."""
+    return [
+        (str(pair["pair"] + 1), *(number(pair[name]) for name, _ in OUTCOMES))
+        for pair in found["pairs"]
+    ]
+
+
+def good_by(found: dict[str, Any]) -> str:
+    """By whose objectives a request is good."""
+    if found["good_by"] is None:
+        return "good is answered, as the gate has no goodput check"
+    within = f" in {printable(found['slice'])}" if found["slice"] else ""
+    return f"good as {printable(found['good_by'])} has it, of eligible requests{within}"
+
+
+GAPS = (
+    ("requests", "eligible requests"),
+    ("known", "with a known gap"),
+    ("tpot_p95_us", "TPOT p95, ms"),
+    ("tpot_max_us", "TPOT greatest, ms"),
+    ("gap_p95_us", "longest gap p95, ms"),
+    ("gap_max_us", "longest gap greatest, ms"),
+)
+
+
+def gap_rows(report: GateReport) -> list[tuple[str, ...]]:
+    """A row a side, its name first; none where no gap is known on either side."""
+    found = (report.descriptive or {}).get("token_gaps") or []
+    if not any(row["known"] for row in found):
+        return []
+    return [
+        (
+            row["side"],
+            *(
+                (milliseconds(row[name]) or DASH) if name.endswith("_us") else number(row[name])
+                for name, _ in GAPS
+            ),
+        )
+        for row in found
+    ]
+
+
+BANDS = ("check", "statistic", "side", "pair", "run", "band", "block, requests")
+
+
+def bands_of(report: GateReport) -> dict[str, Any] | None:
+    """Each run's own band; None where none were looked for."""
+    found: dict[str, Any] | None = (report.descriptive or {}).get("bands")
+    return found
+
+
+def band_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row a test and run, in the order of `BANDS`."""
+    return [
+        (
+            printable(row["predicate"]),
+            row["statistic"],
+            row["side"],
+            str(row["pair"] + 1),
+            printable(row["run_id"]),
+            row["reason"].replace("_", " ")
+            if row["reason"]
+            else " to ".join(_of_run(row[bound], row["statistic"]) for bound in ("low", "high")),
+            number(row["block_length"]),
+        )
+        for row in found["rows"]
+    ]
+
+
+def _of_run(value: float, statistic: str) -> str:
+    """One run's number by the name of its statistic: those of latencies are in milliseconds."""
+    return f"{milliseconds(value)} ms" if statistic in STATISTICS else number(value, statistic)
+
+
+def bands_made(found: dict[str, Any]) -> str:
+    """How the bands were made, or why there are none."""
+    if found["left_out"]:
+        return f"Bands within runs are {found['left_out']}."
+    return (
+        f"{found['level'] * 100:.3g} % of {found['draws']:,} circular block bootstraps of each"
+        " run's own requests, in order of arrival: how far its number could have come out"
+        " otherwise, and nothing of another run."
+    )
 
 
 def status_rows(report: GateReport) -> list[tuple[str, int | None, int | None]]:

@@ -141,6 +141,14 @@ class Slice:
     where: tuple[Condition, ...]
     min_eligible: int | None = None
 
+    @property
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """What is asked of each column, bounds that are not set left out."""
+        return {
+            c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
+            for c in self.where
+        }
+
 
 @dataclass(frozen=True)
 class Predicate:

@@ -5,7 +5,7 @@ the same SQL.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from analysis.gate.contract import SLICE_COLUMNS, Design, Slice
 from analysis.sqlfiles import sql
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from analysis.gate.comparability import GateRun
 
 Row = Mapping[str, Any]
+_NOBODY: Row = {
+    "unit": "",
+    "side": "",
+    "pair": 0,
+    "follow_up_us": 0,
+    "open": 0,
+    "run_id": "",
+    "from_us": 0,
+    "until_us": 0,
+}
+
+
+class HasId(Protocol):
+    """A run, by its id."""
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run in the store."""
 
 
 def rows(db: "duckdb.DuckDBPyConnection", name: str, **values: Any) -> list[Row]:
@@ -25,7 +43,7 @@ def rows(db: "duckdb.DuckDBPyConnection", name: str, **values: Any) -> list[Row]
     return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
 
 
-def run_ids(runs: "Sequence[GateRun]") -> list[str]:
+def run_ids(runs: Sequence[HasId]) -> list[str]:
     """Ids in report order."""
     return [r.run_id for r in runs]
 
@@ -41,19 +59,27 @@ def slice_rows(
     part: Slice | None,
     runs: "Sequence[GateRun]",
     design: Design,
+    *,
+    nobody: bool = False,
     **values: Any,
 ) -> list[Row]:
-    """Rows of a query about the eligible requests of a slice, of all requests where it is None."""
-    places = units(runs, design)
+    """Rows of a query about the eligible requests of a slice, of all requests where it is None.
+
+    Where observation has no known end none is eligible: then the query is asked with `nobody` only.
+    """
+    places = units(runs, design) or ([_NOBODY] if nobody else [])
     if not places:
         return []
-    db.execute(sql("gate", "eligible_requests"))  # the macro such queries share
+    for macro in ("eligible_requests", "request_outcomes", "capped_values"):  # that they share
+        db.execute(sql("gate", macro))
     return rows(db, name, units=places, part=_bounds(part), **values)
 
 
 def units(runs: "Sequence[GateRun]", design: Design) -> list[Row]:
     """What of which runs is looked at, as the macro `eligible_requests` takes it."""
-    return [unit for run in runs for unit in _units(run, design)]
+    found = [unit for run in runs for unit in _units(run, design)]
+    # A run that stands on both sides, as those of a noise profile do, is looked at once.
+    return list({(unit["unit"], unit["run_id"], unit["from_us"]): unit for unit in found}.values())
 
 
 def _units(run: "GateRun", design: Design) -> list[Row]:

@@ -12,6 +12,10 @@ from analysis.gate.predicates.common import count, exact, percent
 from analysis.gate.predicates.request_mix import by_chance
 from replay.strict import printable
 
+_SCREEN = (
+    " With too few pairs it screens latencies and shares: it can fail a change, and never pass one."
+)
+
 
 def explain(gate: Gate) -> list[str]:
     """Paragraphs, one string each; an empty string is a blank line."""
@@ -77,7 +81,7 @@ def _mix(design: Design) -> list[str]:
 
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
-    if stays_open(gate) or gate.evidence.noise_profile == "required":
+    if stays_open(gate):
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 
@@ -124,6 +128,14 @@ def _needs(gate: Gate) -> list[str]:
             f"Requests: at least {least} in every candidate run, to show a share of"
             f" {percent(min(limits))}."
         )
+    lines.append(
+        {
+            "required": "Noise profile: required (--noise; preempt gate noise makes one)."
+            f"{_SCREEN}",
+            "optional": f"Noise profile: may be given (--noise).{_SCREEN}",
+            "off": "Noise profile: none is taken.",
+        }[gate.evidence.noise_profile]
+    )
     lines.append(
         {
             "required": "Ledgers: at least one modelled ledger of these requests (--ledger).",

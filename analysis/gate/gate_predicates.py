@@ -17,7 +17,14 @@ from replay.strict import choice, identifier, integer, only_keys, printable, tab
 
 ALWAYS_ON = Predicate(id="no-erased-progress", kind="erased_progress")
 # Checks that follow from other parts of a gate; predicates must not take their names.
-RESERVED = ("steady", "boundary", "rollback-defined", "request-mix", "noise-profile")
+RESERVED = (
+    "steady",
+    "boundary",
+    "rollback-defined",
+    "request-mix",
+    "noise-profile",
+    "selftest",
+)
 _MAX_REGRESSION = 10.0
 
 _KEYS: Mapping[str, tuple[str, ...]] = {

@@ -4,11 +4,14 @@ Names come from gate files and manifests, so everything is escaped; nothing can 
 mention or a table cell of its own.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from analysis.gate import cells
 from analysis.gate.boundary import tables as boundary
 from analysis.gate.comparability import show
-from analysis.gate.verdict import MOST_IDS, GateReport, PredicateResult
-from analysis.markdown import escape, table
+from analysis.gate.verdict import DESCRIPTIVE, MOST_IDS, GateReport, PredicateResult
+from analysis.markdown import escape, milliseconds, table
 
 _IDS_SHOWN = 10
 _MOST_CHARACTERS = 4000  # of one sentence; names in it are bounded already
@@ -25,7 +28,11 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_checks(report),
         *_effects(report),
         *_boundary(report),
+        *_bands(report),
         *_statuses(report),
+        *_outcomes(report),
+        *_gaps(report),
+        *_rollback(report),
         "## Limitations",
         "",
         *(f"- {_words(text)}" for text in report.limitations),
@@ -50,6 +57,8 @@ def _context(report: GateReport) -> list[str]:
         )
         lines.append(f"- equal: {equal}")
     lines += [f"- note: {_words(text)}" for text in report.notes]
+    if report.selftest is not None:
+        lines.append(f"- selftest: {_words(report.selftest['line'])}")
     if report.recommendation:
         lines.append(f"- next: {_words(report.recommendation)}")
     if report.exit_map:
@@ -117,6 +126,15 @@ def _boundary(report: GateReport) -> list[str]:
     return ["## Boundary", "", *shown, *([""] if shown else []), *told, *([""] if told else [])]
 
 
+def _bands(report: GateReport) -> list[str]:
+    found = cells.bands_of(report)
+    if found is None or not (found["rows"] or found["left_out"]):
+        return []
+    rows = table(cells.BANDS, cells.band_rows(found)) if found["rows"] else []
+    lines = [f"## Bands within runs ({DESCRIPTIVE})", "", _words(cells.bands_made(found)), ""]
+    return [*lines, *rows, ""] if rows else lines
+
+
 def _ids(result: PredicateResult) -> str:
     if not result.ids:
         return ""
@@ -131,6 +149,46 @@ def _statuses(report: GateReport) -> list[str]:
         return []
     headings = ("requests", "baseline", "candidate")
     return ["## Requests by status", "", *table(headings, cells.status_rows(report)), ""]
+
+
+def _outcomes(report: GateReport) -> list[str]:
+    found = cells.outcomes_of(report)
+    if found is None:
+        return []
+    worst = [
+        (r["request_id"], r["pair"] + 1, milliseconds(r["increase_us"]), *_both(r, "status"))
+        for r in found["worst"]
+    ]
+    headings = ("request", "pair", "slower by, ms", "baseline", "candidate")
+    slowest = ["Slowest against the baseline:", "", *table(headings, worst), ""] if worst else []
+    return [
+        f"## Requests on both sides ({DESCRIPTIVE})",
+        "",
+        f"By request id; {_words(cells.good_by(found))}.",
+        "",
+        *table(("pair", *(words for _, words in cells.OUTCOMES)), cells.outcome_rows(found)),
+        "",
+        *slowest,
+    ]
+
+
+def _gaps(report: GateReport) -> list[str]:
+    rows = cells.gap_rows(report)
+    if not rows:
+        return []
+    headings = ("side", *(words for _, words in cells.GAPS))
+    return [f"## Gaps between tokens ({DESCRIPTIVE})", "", *table(headings, rows), ""]
+
+
+def _rollback(report: GateReport) -> list[str]:
+    if report.rollback is None:
+        return []
+    rows = table(cells.ROLLBACK, cells.rollback_rows(report))
+    return ["## The way back", "", _words(cells.way_back(report)), "", *rows, ""]
+
+
+def _both(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+    return row[f"baseline_{name}"], row[f"candidate_{name}"]
 
 
 def _words(text: str) -> str:

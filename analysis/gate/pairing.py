@@ -26,7 +26,7 @@ def place_runs(
 ) -> tuple[GateRun, ...]:
     """Rows of `runs` by run id, in report order: pair by pair, the baseline first."""
     runs = [
-        _placed(loaded[run_id], side, pair)
+        placed(loaded[run_id], side, pair)
         for pair, ids in enumerate(zip_longest(baseline, candidate))
         for side, run_id in zip(("baseline", "candidate"), ids, strict=True)
         if run_id is not None
@@ -41,7 +41,8 @@ def place_runs(
     return tuple(runs)
 
 
-def _placed(row: Row, side: str, pair: int) -> GateRun:
+def placed(row: Row, side: str, pair: int) -> GateRun:
+    """Row of `runs` in a place of a comparison."""
     return GateRun(
         run_id=row["run_id"],
         side=side,

@@ -1,8 +1,7 @@
 """Every reason a verdict can have: one code for machines, one phrase for people.
 
-Beside the planned list, `statistics_not_available` is for what this version cannot decide, which is
-no interval that was looked at, and `sources_disagree` for a table whose rows and events contradict
-each other.
+Beside the planned list there is `sources_disagree`, for a table whose rows and events contradict
+each other, and what came with boundaries, noise profiles and the selftest.
 """
 
 INCONCLUSIVE = {
@@ -19,8 +18,10 @@ INCONCLUSIVE = {
     "not_applicable": "the model reads none of the rates that were to be changed",
     "order_not_balanced": "the runs' order favours one side",
     "modelled_only": "only modelled evidence is there, and it may not decide this",
-    "statistics_not_available": "this version does not decide this check",
     "sources_disagree": "two tables of a run contradict each other",
+    "selftest_missed": "a check did not see what was put in for it, or failed for nothing",
+    "no_noise_profile": "a required noise profile was not given",
+    "noise_profile_mismatch": "the noise profile is of other runs or another question",
     "unfinished_at_limit": "a request was still running with every allowed preemption used up",
 }
 FAIL = {

@@ -23,7 +23,8 @@ from analysis.gate.contract import Gate, Predicate
 from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
 from analysis.gate.modelled import check_ledgers
-from analysis.gate.pairing import check_counts, place_runs, refuse_placement
+from analysis.gate.noise_profile import Record
+from analysis.gate.pairing import check_counts, place_runs, placed, refuse_placement
 from analysis.gate.predicates import boundary as standing
 from analysis.gate.predicates import (
     erased_progress,
@@ -37,6 +38,7 @@ from analysis.gate.predicates import (
 )
 from analysis.gate.predicates.common import of_side
 from analysis.gate.predicates.effects import adjusted, unknown_end
+from analysis.gate.screen import Noise, beside, required, screened
 from analysis.gate.validity import Objection, Steadiness, steadiness, unbalanced
 from analysis.gate.verdict import GateReport, PredicateResult, RunSummary, SliceSummary
 from analysis.gate.windows import cut, recorded, require_start, unfinished
@@ -59,6 +61,7 @@ def evaluate(
     ledgers: Sequence["Ledger"] = (),
     replayer: Replayer | None = None,
     other_rates: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    profile: Record | None = None,
 ) -> GateReport:
     """Report of a gate; the i-th baseline and the i-th candidate run are pair i, or replicas.
 
@@ -77,8 +80,8 @@ def evaluate(
         for r in place_runs(loaded, *other_rates, gate.design)
     )
     everything = (*runs, *others)
-    summaries = _summaries(db, gate, runs)
-    sizes = {s.run_id: s.requests for s in (*summaries, *_summaries(db, gate, others))}
+    summaries = summaries_of(db, gate, runs)
+    sizes = {s.run_id: s.requests for s in (*summaries, *summaries_of(db, gate, others))}
     bare = refuse_without_requests(sizes, everything)
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
@@ -92,7 +95,8 @@ def evaluate(
     if compared.refused:
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
-    results = judge(db, gate, runs, summaries, checks)
+    noise = beside(profile, gate, compared)
+    results = judge(db, gate, runs, summaries, checks, noise=noise)
     return _report(
         gate,
         compared,
@@ -101,6 +105,7 @@ def evaluate(
         slices=_slices(db, gate, runs),
         **_boundary(db, gate, results, (runs, others), ledgers, replayer),
         ledgers=tuple(check.receipt_sha256 for check in checks),
+        noise=noise,
     )
 
 
@@ -142,15 +147,16 @@ def judge(
     summaries: Sequence[RunSummary],
     checks: Sequence[erased_progress.LedgerCheck] = (),
     order: Sequence[Predicate] | None = None,
+    noise: Noise | None = None,
 ) -> tuple[PredicateResult, ...]:
     """Results in the gate's order, in whatever `order` the predicates are judged."""
     cases = _cases(db, gate, runs, summaries)
     found = {p.id: _judge(db, gate, p, cases, checks) for p in order or gate.predicates}
     own = [result for p in gate.predicates for result in found[p.id]]
-    return (
-        *adjusted(own),
-        *implied.judge(gate, cases.mix, cases.steady, _rollback(db, gate, runs)),
-    )
+    saturated = _saturated(cases.steady) is not None
+    own = screened(adjusted(own), gate, runs, noise, saturated=saturated)
+    back = _rollback(db, gate, runs)
+    return (*own, *implied.judge(cases.mix, cases.steady, required(gate, noise), back))
 
 
 @dataclass(frozen=True)
@@ -264,14 +270,23 @@ def _saturated(steady: Steadiness | None) -> Objection | None:
     return objection if objection is not None and objection.reason == "saturated" else None
 
 
-def _summaries(
+def summaries_of(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> tuple[RunSummary, ...]:
+    """What became of each run's requests; `InputError` where they do not add up."""
     found = by_run(rows(db, "requests_by_run", run_ids=run_ids(runs)))
     able = by_run(slice_rows(db, "slice_eligible", None, _looked_at(gate, runs), gate.design))
     return tuple(
         _summary(run, {**found.get(run.run_id, {}), **able.get(run.run_id, {})}) for run in runs
     )
+
+
+def compared_runs(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[RunSummary]
+) -> Sequence[GateRun]:
+    """The runs of a report again, with what of them statistics are about."""
+    loaded = _loaded(db, run_ids(runs))
+    return _looked_at(gate, [placed(loaded[run.run_id], run.side, run.pair) for run in runs])
 
 
 def _looked_at(gate: Gate, runs: Sequence[GateRun]) -> Sequence[GateRun]:
@@ -320,12 +335,8 @@ def _slices(
         eligible: Mapping[str, Row] = by_run(
             slice_rows(db, "slice_eligible", part, parts, gate.design)
         )
-        where = {
-            c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
-            for c in part.where
-        }
         numbers = tuple(eligible.get(r.run_id, {}).get("eligible") for r in runs)
-        found.append(SliceSummary(part.name, where, numbers))
+        found.append(SliceSummary(part.name, part.conditions, numbers))
     return tuple(found)
 
 
@@ -334,6 +345,7 @@ def _report(
     compared: Comparability,
     runs: Sequence[GateRun] = (),
     summaries: tuple[RunSummary, ...] = (),
+    noise: Noise | None = None,
     **judged: Any,
 ) -> GateReport:
     design = asdict(gate.design) | {"least_pairs": gate.design.least_pairs}
@@ -348,7 +360,8 @@ def _report(
         comparability=compared,
         runs=summaries,
         limitations=limitations(gate, runs),
-        notes=notes(gate, compared, runs),
+        notes=(*notes(gate, compared, runs), *(() if noise is None else noise.notes)),
+        noise=None if noise is None else noise.to_json(),
         rollback=rollback,
         windows=_windows(gate, runs) if gate.design.windows else None,
         **(empty | judged),

@@ -5,18 +5,23 @@ baseline runs are its candidates: as they are, which no check may fail, and with
 each, just beyond the limits, which the check that is meant has to fail.
 """
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 import polars as pl
 
-from analysis import store
-from analysis.gate.contract import Gate, Predicate
+from analysis.database import connect
+from analysis.gate.contract import SLICE_COLUMNS, Evidence, Gate, Predicate, Slice
+from analysis.gate.evidence import Row, by_run, rows
 from analysis.gate.run import evaluate
 from analysis.gate.verdict import FAIL, INCONCLUSIVE, REFUSED, PredicateResult
-from collectors.run import Run, value_at
+from analysis.tables import insert_frame, insert_row
+from collectors.run import frame_schema, value_at
+from replay.canonical import canonical_json
 from replay.errors import InputError
 
 CAUGHT, MISSED, UNDECIDED = "caught", "missed", "undecided"  # of what was put in
@@ -26,6 +31,7 @@ _ALONE = ("violating_requests", "max", "failed_fraction", "censored_fraction", "
 _BEYOND = 1.5  # how far, as a multiple of the limit
 _MARGIN = 0.05  # of all requests, where a limit is a share
 NOTHING = "nothing changed"
+_ALL, _OK = pl.col("status").is_not_null(), pl.col("status") == "ok"
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -41,61 +47,89 @@ class Finding:
     why: str
 
 
-def self_test(gate: Gate, runs: Sequence[Run]) -> list[Finding]:
+def self_test(
+    source: duckdb.DuckDBPyConnection, gate: Gate, run_ids: Sequence[str]
+) -> list[Finding]:
     """One finding for each measured check and what was put in for it, the unchanged copies first.
 
-    `InputError` where the gate refuses to compare a run with its own copy.
+    The runs are copied out of `source`, which is only read. `InputError` where the gate refuses to
+    compare a run with its own copy.
     """
-    if len(runs) > gate.design.most_pairs:
+    if len(run_ids) > gate.design.most_pairs:
         rule = f"must be at most {gate.design.most_pairs} runs, as many pairs as the gate plans"
-        raise InputError("--baseline", "", rule, str(len(runs)))
+        raise InputError("--baseline", "", rule, str(len(run_ids)))
     if gate.design.windows:  # a copy is half of what both are together, whatever the split gives
         gate = replace(gate, design=replace(gate.design, candidate_fraction=0.5))
-    with store.connect(None) as db:
-        for pair, run in enumerate(runs):
-            store.load_run(db, _placed(run, run.run_id, "baseline", pair))
-        found = [
-            _unchanged(result) for result in _results(db, gate, runs, "same", lambda frame: frame)
-        ]
-        for number, predicate in enumerate(gate.predicates):
-            for part, one in enumerate(_injections(predicate)):
-                results = _results(db, gate, runs, f"{number}-{part}", one.change)
+    with connect(None) as db:
+        copies = _filled(db, source, run_ids)
+        whole = replace(gate, evidence=Evidence(), boundary=None, rollback=None)
+        found = [_unchanged(result) for result in copies.results(whole, lambda frame: frame)]
+        for predicate in gate.predicates:
+            alone = replace(whole, predicates=(predicate,))
+            for one in _injections(predicate, gate.slice_of(predicate)):
+                put_in = copies.changed_by(one.change)
                 found += [
-                    _judged(result, one.what)
-                    for result in results
+                    _judged(result, one.what) if put_in else _not_put_in(result, one.what)
+                    for result in copies.results(alone, one.change)
                     if result.id == predicate.id
                     and (not one.statistics or result.statistic in one.statistics)
                 ]
     return found
 
 
-def _results(
-    db: duckdb.DuckDBPyConnection, gate: Gate, runs: Sequence[Run], name: str, change: Change
-) -> list[PredicateResult]:
-    ids = []
-    for pair, run in enumerate(runs):
-        copy = _placed(run, f"selftest-{name}-{pair}", "candidate", pair)
-        store.load_run(db, replace(copy, requests=change(copy.requests)))
-        ids.append(copy.run_id)
-    report = evaluate(db, gate, [run.run_id for run in runs], ids)
-    if report.verdict == REFUSED:
-        raise InputError(
-            "--baseline", "", f"cannot be compared with its own copy: {report.sentence}"
-        )
-    return [result for result in report.predicates if result.evidence == "measured"]
+@dataclass(frozen=True)
+class _Copies:
+    """Runs and their copies in a store of their own; `requests` are the copies', unchanged."""
+
+    db: duckdb.DuckDBPyConnection
+    run_ids: Sequence[str]
+    copy_ids: Sequence[str]
+    requests: pl.DataFrame
+
+    def changed_by(self, change: Change) -> bool:
+        """Whether there is anything in the runs that it changes."""
+        return not change(self.requests).equals(self.requests)
+
+    def results(self, gate: Gate, change: Change) -> list[PredicateResult]:
+        """What a gate's measured checks say of the copies with a change in each of them."""
+        for copy_id in self.copy_ids:
+            self.db.execute("DELETE FROM measured_requests WHERE run_id = ?", [copy_id])
+        parts = self.requests.partition_by("run_id", maintain_order=True)
+        insert_frame(self.db, "measured_requests", pl.concat(change(part) for part in parts))
+        report = evaluate(self.db, gate, self.run_ids, self.copy_ids)
+        if report.verdict == REFUSED:
+            rule = f"cannot be compared with its own copy: {report.sentence}"
+            raise InputError("--baseline", "", rule)
+        return [result for result in report.predicates if result.evidence == "measured"]
 
 
-def _placed(run: Run, run_id: str, side: str, pair: int) -> Run:
-    """The run under another name on this side of a pair, as if driven in ABBA order."""
+def _filled(
+    db: duckdb.DuckDBPyConnection, source: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
+) -> _Copies:
+    """The runs in their places, and copies of them on the other side, as driven in ABBA order."""
+    copy_of = {run_id: f"selftest-{pair}" for pair, run_id in enumerate(run_ids)}
+    known = by_run(rows(source, "whole_runs", run_ids=list(run_ids)))
+    for pair, run_id in enumerate(run_ids):
+        for side, name in (("baseline", run_id), ("candidate", copy_of[run_id])):
+            insert_row(db, "measured_runs", _placed(known[run_id], name, side, pair))
+    copied = {}
+    for table in ("measured_requests", "measured_events"):
+        found = rows(source, table.replace("measured", "whole"), run_ids=list(run_ids))
+        frame = pl.DataFrame(found, schema=frame_schema(table), orient="row")
+        copied[table] = frame.with_columns(pl.col("run_id").replace_strict(copy_of))
+        insert_frame(db, table, frame)
+    insert_frame(db, "measured_events", copied["measured_events"])
+    return _Copies(db, run_ids, tuple(copy_of.values()), copied["measured_requests"])
+
+
+def _placed(row: Row, run_id: str, side: str, pair: int) -> dict[str, Any]:
+    """A run's row under this name and in this place."""
+    manifest = json.loads(row["manifest"])
     order = 2 * pair + ((side == "candidate") != (pair % 2 == 1))
-    seed = value_at(run.manifest, "comparison.arrival_seed")
+    seed = value_at(manifest, "comparison.arrival_seed")
     place = {"side": side, "pair": pair, "order": order, "arrival_seed": seed}
-    frames = {
-        name: getattr(run, name).with_columns(run_id=pl.lit(run_id, pl.String))
-        for name in ("requests", "events", "steps", "samples")
-    }
-    manifest = {**run.manifest, "run_id": run_id, "comparison": place}
-    return replace(run, run_id=run_id, manifest=manifest, **frames)
+    moved = canonical_json({**manifest, "run_id": run_id, "comparison": place}).decode()
+    return {**row, "run_id": run_id, "manifest": moved}
 
 
 def _unchanged(result: PredicateResult) -> Finding:
@@ -107,6 +141,11 @@ def _unchanged(result: PredicateResult) -> Finding:
 def _judged(result: PredicateResult, what: str) -> Finding:
     outcome = {FAIL: CAUGHT, INCONCLUSIVE: UNDECIDED}.get(result.verdict, MISSED)
     return _finding(result, what, outcome)
+
+
+def _not_put_in(result: PredicateResult, what: str) -> Finding:
+    why = "has no request in these runs that it could be put into"
+    return Finding(result.id, result.statistic, what, UNDECIDED, ("no_data",), why)
 
 
 def _finding(result: PredicateResult, what: str, outcome: str) -> Finding:
@@ -122,7 +161,7 @@ class _Injection:
     statistics: tuple[str, ...] = ()
 
 
-def _injections(predicate: Predicate) -> list[_Injection]:
+def _injections(predicate: Predicate, part: Slice | None) -> list[_Injection]:
     match predicate.kind:
         case "erased_progress":
             lost = _one(generated_tokens=pl.col("generated_tokens") - 1)
@@ -135,7 +174,8 @@ def _injections(predicate: Predicate) -> list[_Injection]:
             return [_slower(predicate)]
         case "goodput":
             low = 0.0 if predicate.min_fraction is None else 1 - predicate.min_fraction
-            return [_failing("error", low + _BEYOND * (predicate.max_drop or 0.0))]
+            share = low + _BEYOND * (predicate.max_drop or 0.0)
+            return [_failing("error", share, of=_inside(part), among=_good(predicate))]
         case "failures":
             limits = (predicate.max_failed_fraction, predicate.max_increase)
             failed = max((limit for limit in limits if limit is not None), default=None)
@@ -154,7 +194,7 @@ def _one(**columns: pl.Expr) -> Change:
     """The first answered request of more than one token, changed."""
 
     def change(frame: pl.DataFrame) -> pl.DataFrame:
-        able = (pl.col("status") == "ok") & (pl.col("generated_tokens") > 1)
+        able = _OK & (pl.col("generated_tokens") > 1)
         first = able & (able.cum_sum() == 1)
         return frame.with_columns(
             pl.when(first).then(value.cast(frame.schema[name])).otherwise(name).alias(name)
@@ -175,14 +215,41 @@ def _slower(predicate: Predicate) -> _Injection:
     return _Injection(f"{field} {factor - 1:+.0%}", change)
 
 
-def _failing(status: str, share: float, statistics: tuple[str, ...] = ()) -> _Injection:
-    """A share of the answered requests, spread evenly, ends otherwise."""
+def _failing(
+    status: str,
+    share: float,
+    statistics: tuple[str, ...] = (),
+    of: pl.Expr = _ALL,
+    among: pl.Expr = _OK,
+) -> _Injection:
+    """So many as are a share `of` requests end otherwise: of those `among` them, spread evenly."""
     part = min(1.0, share + _MARGIN)
 
     def change(frame: pl.DataFrame) -> pl.DataFrame:
-        ok = pl.col("status") == "ok"
-        place = ok.cum_sum() * part
-        chosen = ok & (place.floor() > ((ok.cum_sum() - 1) * part).floor())
+        able = of & among
+        rate = pl.min_horizontal(1.0, part * of.sum() / able.sum())
+        place, before = able.cum_sum() * rate, (able.cum_sum() - 1) * rate
+        chosen = able & (place.floor() > before.floor())
         return frame.with_columns(status=pl.when(chosen).then(pl.lit(status)).otherwise("status"))
 
     return _Injection(f"{math.ceil(part * 100)} % {status}", change, statistics)
+
+
+def _good(predicate: Predicate) -> pl.Expr:
+    """Requests that meet the objectives: losing others would not be seen."""
+    met = [(pl.col(field) <= limit).fill_null(value=True) for field, limit in predicate.slo or ()]
+    return pl.all_horizontal(_OK, *met)
+
+
+def _inside(part: Slice | None) -> pl.Expr:
+    """Requests of a slice."""
+    found = [_ALL]
+    for condition in part.where if part else ():
+        column = pl.col(SLICE_COLUMNS[condition.column])
+        if condition.any_of is not None:
+            found.append(column.is_in(condition.any_of))
+        if condition.min is not None:
+            found.append(column >= condition.min)
+        if condition.max is not None:
+            found.append(column <= condition.max)
+    return pl.all_horizontal(*found).fill_null(value=False)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from analysis.gate import cells
 from analysis.gate.boundary import tables as boundary
 from analysis.gate.comparability import show
-from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, REFUSED, GateReport
+from analysis.gate.verdict import (
+    DESCRIPTIVE,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    REFUSED,
+    GateReport,
+)
 from replay.strict import printable
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ def print_report(report: GateReport, console: "Console") -> None:
         console.print(Text(f"boundary: {text}"))
     if report.runs:
         console.print(_statuses(report))
+    for text in _described(report):
+        console.print(Text(text))
 
 
 def _facts(report: GateReport) -> list[str]:
@@ -48,12 +57,37 @@ def _facts(report: GateReport) -> list[str]:
     if not report.comparability.refused:
         lines.append(f"equal: {len(compared.equal)} fields of engine, model, device and options")
     lines += [f"note: {n}" for n in report.notes]
+    if report.selftest is not None:
+        lines.append(f"selftest: {report.selftest['line']}")
     if report.recommendation:
         lines.append(f"next: {report.recommendation}")
     if report.exit_map:
         mapped = ", ".join(f"{verdict} = {code}" for verdict, code in report.exit_map)
         lines.append(f"exit codes mapped by --exit-map: {mapped}")
     return lines
+
+
+def _described(report: GateReport) -> list[str]:
+    """A line or two about what decides nothing."""
+    return [*_by_request(report), *_gaps(report)]
+
+
+def _gaps(report: GateReport) -> list[str]:
+    rows = cells.gap_rows(report)
+    told = "; ".join(f"{side} {p95} and {most}" for side, *_, p95, most in rows)
+    return [f"longest gap between tokens, p95 and greatest, ms: {told}"] if rows else []
+
+
+def _by_request(report: GateReport) -> list[str]:
+    found = cells.outcomes_of(report)
+    if found is None:
+        return []
+    sums = {name: sum(pair[name] for pair in found["pairs"]) for name, _ in cells.OUTCOMES}
+    one_sided = sums["answered_baseline_only"] + sums["answered_candidate_only"]
+    return [
+        f"by request id ({DESCRIPTIVE}): {sums['good_to_bad']} good then bad,"
+        f" {sums['bad_to_good']} bad then good, {one_sided} answered on one side alone"
+    ]
 
 
 def _checks(report: GateReport, *, wide: bool) -> "Table":

@@ -65,6 +65,11 @@ class Steadiness:
     ratio: float | None
     objection: Objection | None
 
+    @property
+    def saturated(self) -> bool:
+        """Whether the queue grew throughout the runs, which no statistic stands."""
+        return self.objection is not None and self.objection.reason == "saturated"
+
 
 def steadiness(quarters: Sequence[Row], runs: Sequence[GateRun], follow_up_us: int) -> Steadiness:
     """How the queue grew in baseline runs, from rows of `queue_by_quarter`."""

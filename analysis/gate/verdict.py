@@ -15,6 +15,7 @@ from replay.strict import printable
 
 REPORT_SCHEMA = "preemption-gate-report/1"
 MOST_IDS = 100
+DESCRIPTIVE = "descriptive, does not decide"  # what a report shows and does not judge by
 
 REFUSED, FAIL, INCONCLUSIVE, PASS = "refused", "fail", "inconclusive", "pass"
 WORST_FIRST = (REFUSED, FAIL, INCONCLUSIVE, PASS)
@@ -130,6 +131,9 @@ class GateReport:
     boundary: dict[str, Any] | None = None
     rollback: dict[str, Any] | None = None
     exit_map: tuple[tuple[str, int], ...] = ()
+    noise: dict[str, Any] | None = None
+    descriptive: dict[str, Any] | None = None
+    selftest: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str:
@@ -218,6 +222,9 @@ def report_json(report: GateReport) -> dict[str, Any]:
         "predicates": [asdict(p) for p in report.predicates],
         "boundary": report.boundary,
         "rollback": report.rollback,
+        "noise": report.noise,
+        "descriptive": report.descriptive,
+        "selftest": report.selftest,
         "modelled": {"receipt_sha256": list(report.ledgers)},
         "notes": list(report.notes),
         "limitations": list(report.limitations),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.gate.contract import Gate, Predicate, RollbackRule
 from analysis.gate.evidence import Row, by_run, slice_rows
@@ -42,7 +42,7 @@ class _Case:
     runs: Sequence["GateRun"]
     incomparable: Objection | None
 
-    def rows(self, name: str, predicate: Predicate, **values: object) -> Mapping[str, Row]:
+    def rows(self, name: str, predicate: Predicate, **values: Any) -> Mapping[str, Row]:
         part = self.gate.slice_of(predicate)
         sides = (self.window.baseline, self.window.candidate)
         return by_run(slice_rows(self.db, name, part, sides, self.gate.design, **values))
@@ -161,7 +161,7 @@ def _changed(case: _Case, predicate: Predicate, limit: float, base: float, cand:
 
 
 def _good(case: _Case, predicate: Predicate) -> Mapping[str, Row]:
-    return case.rows("good_requests", predicate, **goodput.limits_of(predicate))
+    return case.rows("good_requests", predicate, slo=goodput.limits_of(predicate))
 
 
 def _least_good(case: _Case, predicate: Predicate, limit: float) -> Answer:

@@ -1,8 +1,16 @@
 """The verdict in words and tables: everything on the page that a report has without its store."""
 
-from analysis.gate import cells
+from analysis.gate import advice, cells
 from analysis.gate.comparability import show
-from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, REFUSED, GateReport, PredicateResult
+from analysis.gate.verdict import (
+    DESCRIPTIVE,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    REFUSED,
+    GateReport,
+    PredicateResult,
+)
 from analysis.page.escape import sentence, text
 from analysis.page.tables import table
 
@@ -63,11 +71,62 @@ def checks(report: GateReport) -> str:
         for p in report.predicates
     )
     caption = "Each check with its numbers per run, and the limit it is judged by"
+    tried = (
+        ""
+        if report.selftest is None
+        else f'<p class="note">Selftest: {sentence(report.selftest["line"])}</p>'
+    )
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
         f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div><ul>{told}</ul>"
+        f"<tbody>{rows}</tbody></table></div><ul>{told}</ul>{tried}"
     )
+
+
+def bands(report: GateReport) -> str:
+    """Each run's own band, folded: it is long and decides nothing."""
+    found = cells.bands_of(report)
+    if found is None or not (found["rows"] or found["left_out"]):
+        return ""
+    told = f'<p class="note">{sentence(cells.bands_made(found))}</p>'
+    if not found["rows"]:
+        return told
+    listed = table(f"Bands within runs ({DESCRIPTIVE})", cells.BANDS, cells.band_rows(found))
+    return f"<details><summary>Bands within runs ({DESCRIPTIVE})</summary>{told}{listed}</details>"
+
+
+def more_pairs(report: GateReport) -> str:
+    """What it would take to decide what is open."""
+    lines = advice.more_pairs(report)
+    return f"<ul>{''.join(f'<li>{sentence(text)}</li>' for text in lines)}</ul>" if lines else ""
+
+
+def rollback(report: GateReport) -> str:
+    """Where to go back to and when, or that nothing says so."""
+    if report.rollback is None:
+        return f'<p class="absent">{sentence(cells.way_back(report))}</p>'
+    caption = "Rules of the way back, each with a limit of its own"
+    rules = table(caption, cells.ROLLBACK, cells.rollback_rows(report))
+    return f"<p>{sentence(cells.way_back(report))}</p>{rules}"
+
+
+def outcomes(report: GateReport) -> str:
+    """How requests fared on the other side, pair by pair."""
+    found = cells.outcomes_of(report)
+    if found is None:
+        return '<p class="absent">Requests were not joined by their ids in this report.</p>'
+    caption = f"Requests of a pair, joined by id ({DESCRIPTIVE}); {cells.good_by(found)}"
+    headings = ("pair", *(words for _, words in cells.OUTCOMES))
+    return table(caption, headings, cells.outcome_rows(found))
+
+
+def gaps(report: GateReport) -> str:
+    """How long streams stood still, beside the mean time of a token."""
+    rows = cells.gap_rows(report)
+    if not rows:
+        return '<p class="absent">No run has gaps between tokens; a load driver records them.</p>'
+    headings = ("side", *(words for _, words in cells.GAPS))
+    return table(f"Longest gap between tokens of a request ({DESCRIPTIVE})", headings, rows)
 
 
 def runs(report: GateReport) -> str:
@@ -92,6 +151,8 @@ def hashes(report: GateReport, report_sha256: str) -> str:
     pairs = [("report", report_sha256), ("gate", report.gate_sha256)]
     pairs += [(f"manifest of run {r.run_id}", r.manifest_sha256) for r in report.runs]
     pairs += [("receipt of a modelled ledger", x) for x in report.ledgers if x is not None]
+    if report.noise is not None:
+        pairs.append(("noise profile", report.noise["profile_sha256"]))
     if report.comparability.key is not None:
         pairs.append(("comparability key", report.comparability.key))
     return table("SHA-256 of what this page was made from", ("of", "sha256"), pairs)

@@ -57,7 +57,7 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
     sections = (
         ("changes", "What changed, what was equal", answer.comparison(report)),
         ("checks", "Checks", answer.checks(report)),
-        ("effects", "Effects against limits", panels.effects_figure(report)),
+        ("effects", "Effects against limits", _effects(report)),
         ("boundary", "Boundary, at other rates", panels.boundary_figure(report)),
         ("numbers-of", "Numbers by slice and run", panels.choices(data)),
         ("statuses", "Requests by status", panels.statuses_figure(data)),
@@ -65,8 +65,11 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
         ("pressure", "Pressure over time", panels.pressure_figure(data)),
         ("fairness", "Who paid", panels.fairness_figure(data)),
         ("conservation", "What a preemption costs", panels.conservation_figure(data)),
+        ("outcomes", "Requests on both sides", answer.outcomes(report)),
+        ("gaps", "Gaps between tokens", answer.gaps(report)),
         ("worst", "Ten worst requests", panels.worst_table(data)),
         ("fidelity", "How right the model is", panels.fidelity_table(data)),
+        ("rollback", "The way back", answer.rollback(report)),
         ("runs", "Runs", answer.runs(report)),
         ("limitations", "Limitations", answer.limitations(report)),
         ("hashes", "Hashes", answer.hashes(report, report_sha256)),
@@ -84,6 +87,11 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
         f"</p></noscript>\n{parts}</main>\n"
         f'<footer><p class="soft">{_CREDIT}</p></footer>'
     )
+
+
+def _effects(report: GateReport) -> str:
+    figure = panels.effects_figure(report)
+    return f"{figure}{answer.more_pairs(report)}{answer.bands(report)}"
 
 
 def _policy(style: str, scripts: tuple[str, ...]) -> str:

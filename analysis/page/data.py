@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.gate.contract import SLICE_COLUMNS, Gate, Slice
+from analysis.gate.evidence import rows as gate_rows
+from analysis.gate.outcomes import MOST_WORST
 from analysis.gate.verdict import GateReport
 from analysis.sqlfiles import sql
 from replay.strict import printable
@@ -22,7 +24,6 @@ MOST_LEDGERS = 4
 MOST_RUNS = 24  # to choose from; the sides hold every run
 MOST_CURVE_POINTS = 20_000  # of all choices together
 _CURVES = 6  # of one choice: two latencies by three groups of preemptions
-MOST_WORST = 10
 MOST_SCORES = 200
 ALL = "all requests"
 _NAME = 64
@@ -70,12 +71,16 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
             "measured_preemptions", run_ids=shown_ids, most_rows=MOST_EVENTS
         ),
         "modelled_preemptions": rows("modelled_preemptions", **ledgers, most_rows=MOST_EVENTS),
-        "worst": rows(
-            "worst",
-            **_paired(report),
-            **eligible,
-            most_rows=MOST_WORST,
-        ),
+        "worst": [
+            _plain(row)
+            for row in gate_rows(
+                db,
+                "worst_pairs",
+                **_paired(report),
+                **eligible,
+                most_rows=MOST_WORST,
+            )
+        ],
         "fidelity": rows("fidelity", run_ids=shown_ids, most_rows=MOST_SCORES),
     }
 

@@ -53,6 +53,7 @@ def request_row(request: Request, intended_us: int, seen: Seen | None) -> dict[s
         "finish_reason": None,
         "ttft_us": None,
         "tpot_us": None,
+        "largest_gap_us": None,
         "e2e_us": None,
     }
     if seen is None:
@@ -66,6 +67,7 @@ def request_row(request: Request, intended_us: int, seen: Seen | None) -> dict[s
         "finish_reason": seen.finish_reason,
         "ttft_us": None if seen.first_us is None else seen.first_us - seen.sent_us,
         "tpot_us": tpot_us(seen.first_us, seen.last_us, seen.completion_tokens) if ended else None,
+        "largest_gap_us": seen.largest_gap_us,
         "e2e_us": seen.last_us - seen.sent_us if ended and seen.last_us is not None else None,
     }
 

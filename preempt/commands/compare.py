@@ -11,7 +11,8 @@ import click
 
 from preempt.commands import options
 from preempt.commands.collect_drive import chosen_of, driven_of, report, settings
-from preempt.commands.gate import evidence, run_command
+from preempt.commands.gate import run_command
+from preempt.commands.gate_store import evidence
 from preempt.commands.options import say
 from replay.canonical import canonical_json, sha256
 from replay.errors import InputError
@@ -160,10 +161,12 @@ def compare_command(
         ledger=ledger,
         boundary_baseline=(),
         boundary_candidate=(),
+        noise=None,
         db=None,
         out=out / VERDICT,
         exit_map=(),
         github=github,
+        no_selftest=False,
         force=True,
         quiet=quiet,
         as_json=as_json,

@@ -1,7 +1,7 @@
 """`preempt gate`: judge a change by runs of both sides, or explain what a gate would judge."""
 
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from preempt.commands import options
+from preempt.commands.gate_noise import noise_command
+from preempt.commands.gate_store import evidence
 from preempt.commands.gate_watch import watch_command
 from preempt.commands.options import say
 from preempt.commands.progress import progress_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from analysis.gate.contract import Gate
     from analysis.gate.verdict import GateReport
     from replay.ledger import Ledger
@@ -32,6 +32,10 @@ def gate_group() -> None:
     """
 
 
+gate_group.add_command(noise_command)
+gate_group.add_command(watch_command)
+
+
 @gate_group.command("run", short_help="Judge a change and end with the verdict.")
 @click.argument("gate_path", metavar="GATE.toml", type=options.PATH)
 @click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
@@ -46,6 +50,7 @@ def gate_group() -> None:
 @click.option(
     "--boundary-candidate", metavar="RUN", multiple=True, help="Run of the change at that rate."
 )
+@click.option("--noise", metavar="FILE", type=options.PATH, help="Noise profile for few pairs.")
 @click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
 @click.option(
     "--out", metavar="DIR", type=options.PATH, help="Write report.json, .md, .html, junit.xml."
@@ -61,6 +66,9 @@ def gate_group() -> None:
     is_flag=True,
     help="In a step of GitHub Actions: add to the job's summary, set outputs, annotate.",
 )
+@click.option(
+    "--no-selftest", is_flag=True, help="Do not try first whether the gate can fail on these runs."
+)
 @options.force
 @options.quiet
 @options.as_json
@@ -73,10 +81,12 @@ def run_command(
     ledger: tuple[Path, ...],
     boundary_baseline: tuple[str, ...],
     boundary_candidate: tuple[str, ...],
+    noise: Path | None,
     db: Path | None,
     out: Path | None,
     exit_map: tuple[str, ...],
     github: bool,
+    no_selftest: bool,
     force: bool,
     quiet: bool,
     as_json: bool,
@@ -87,7 +97,11 @@ def run_command(
     baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
     but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
     as such and never decides what was measured. Where the gate has a [boundary], the ledgers of
-    both sides are replayed at the rates it names.
+    both sides are replayed at the rates it names. With fewer pairs than statistics need, --noise
+    FILE, a profile of equal runs, lets them fail and never pass.
+
+    First the gate has to show that it can fail: known regressions go into copies of the baseline
+    runs, as preempt gate selftest does. A check that misses its own makes the gate inconclusive.
 
     --github writes the report to $GITHUB_STEP_SUMMARY (1 MiB at most), verdict, reasons and report
     to $GITHUB_OUTPUT, and an annotation for each check that failed.
@@ -98,7 +112,10 @@ def run_command(
     Example:
         preempt gate run gate.toml --baseline run-48 --candidate run-80 --out verdict/
     """
+    from analysis.gate.described import described
     from analysis.gate.gate_file import read_gate
+    from analysis.gate.liveness import with_selftest
+    from analysis.gate.noise_profile import read_profile
     from analysis.gate.run import evaluate
     from analysis.gate.verdict import report_json
     from preempt.boundary import replayer
@@ -109,12 +126,16 @@ def run_command(
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
     ledgers = [read_ledger(path) for path in ledger]
+    profile = None if noise is None else read_profile(noise)
     given = (*baseline, *boundary_baseline), (*candidate, *boundary_candidate)
     with evidence(db, *given) as (store, (base, cand)), progress_shown(quiet=quiet) as progress:
         judged, others = zip(_split(base, baseline), _split(cand, candidate), strict=True)
-        found = evaluate(store, gate, *judged, ledgers, replayer(progress.phase), others)
+        replay = replayer(progress.phase)
+        report = evaluate(store, gate, *judged, ledgers, replay, others, profile)
         progress.close()
-        report = replace(found, exit_map=mapping)
+        report = with_selftest(store, gate, report, skip=no_selftest)
+        shown = described(store, gate, report)
+        report = replace(report, exit_map=mapping, descriptive=shown)
         record = report_json(report)
         page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
     if out is not None:
@@ -177,10 +198,10 @@ def selftest_command(
 
     from analysis.gate.gate_file import read_gate
     from analysis.gate.selftest import FAILS_TODAY, FALSE_ALARM, MISSED, UNDECIDED, self_test
-    from collectors.run import read_run
 
     gate = read_gate(gate_path)
-    found = self_test(gate, [read_run(Path(name)) for name in baseline])
+    with evidence(None, baseline, ()) as (store, (ids, _)):
+        found = self_test(store, gate, ids)
     outcomes = {finding.outcome for finding in found}
     code = 1 if outcomes & {MISSED, FALSE_ALARM} else 0
     code = code or (3 if outcomes & {UNDECIDED, FAILS_TODAY} else 0)
@@ -233,39 +254,6 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
         say(f"serving {report} at http://{host}:{found}", quiet=quiet)
 
     asyncio.run(serve(report, host, port, started))
-
-
-gate_group.add_command(watch_command)
-
-
-@contextmanager
-def evidence(
-    path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
-) -> "Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]":
-    """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
-    from analysis import store
-
-    if path is not None:
-        with store.connect(path, read_only=True) as db:
-            yield db, (baseline, candidate)
-        return
-    from collectors.run import read_run
-
-    loaded: dict[Path, str] = {}
-    with store.connect(None) as db:
-        for name in (*baseline, *candidate):
-            place = Path(name).resolve()
-            if place not in loaded:
-                run = read_run(Path(name))
-                store.load_run(db, run)
-                loaded[place] = run.run_id
-        yield (
-            db,
-            (
-                [loaded[Path(name).resolve()] for name in baseline],
-                [loaded[Path(name).resolve()] for name in candidate],
-            ),
-        )
 
 
 def _split(run_ids: Sequence[str], pairs: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from preempt.commands import options
+from preempt.commands.gate_store import evidence
 from preempt.commands.options import say
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def _look(
 ) -> "Watched | None":
     """One evaluation. What could be read once and cannot be now is said, and tried again."""
     from analysis.gate.watch import watch
-    from preempt.commands.gate import evidence
     from replay.errors import ReplayError
 
     try:

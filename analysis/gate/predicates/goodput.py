@@ -51,7 +51,7 @@ def read(
     design: Design,
 ) -> list[Row]:
     """Good, bad and unknown requests of every run that has eligible ones."""
-    return slice_rows(db, "good_requests", part, runs, design, **limits_of(predicate))
+    return slice_rows(db, "good_requests", part, runs, design, slo=limits_of(predicate))
 
 
 def limits_of(predicate: Predicate) -> dict[str, int | None]:

@@ -1,31 +1,29 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P7 steady is decided here, P6 rollback_defined, P8 boundary and the request mix of windows in their
-own modules. A required noise profile is not decided by this version: a gate that asks for one is
-inconclusive.
+P7 steady is decided here, P6 rollback_defined, P8 boundary, the request mix of windows and the
+noise profile in modules of their own.
 """
 
 from collections.abc import Sequence
 
-from analysis.gate.contract import Gate
-from analysis.gate.predicates.not_yet import not_available
 from analysis.gate.validity import STEADY_FLOOR_US, STEADY_RATIO, Steadiness
 from analysis.gate.verdict import INCONCLUSIVE, PASS, PredicateResult
 
 
 def judge(
-    gate: Gate,
     mix: Sequence[PredicateResult],
     steady: Steadiness | None,
+    noise: PredicateResult | None,
     rollback: PredicateResult | None,
 ) -> list[PredicateResult]:
     """Results in a fixed order, each only where the gate asks for it.
 
-    `mix` is empty of driven runs, `steady` None without statistics, `rollback` where there is none.
+    `mix` is empty of driven runs, `steady` None without statistics, `noise` where no profile is
+    required, `rollback` where there is none.
     """
     found = [*mix]
-    if gate.evidence.noise_profile == "required":
-        found.append(not_available("noise-profile", "noise_profile"))
+    if noise is not None:
+        found.append(noise)
     if steady is not None:
         found.append(_steady(steady))
     if rollback is not None:

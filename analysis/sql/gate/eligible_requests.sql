@@ -25,6 +25,7 @@ SELECT
     END AS decode_time_us,
     nullif(r.ttft_us, 0) AS ttft_us,
     nullif(r.tpot_us, 0) AS tpot_us,
+    r.largest_gap_us,
     nullif(r.e2e_us, 0) AS e2e_us,
     -- One token has no time per further token: that is no missing value.
     coalesce(CASE WHEN r.status = 'ok' THEN r.generated_tokens ELSE r.max_tokens END <= 1, false)

@@ -1,41 +1,9 @@
 -- Grain: one row per run_id that has eligible requests of the slice.
--- Good requests are ok and meet every objective; what failed, was shed or never answered is bad.
--- A time per output token that a single token cannot have is no objective of it. unknown counts ok
--- requests of which a value is missing and none is too long: nobody knows whether they are good.
+-- How many are good, bad or unknown (see request_outcomes).
 -- send_window_us: from a unit's beginning to its last eligible send; null where its end is unknown
 -- of a driven run, the whole unit of an observed one.
--- Binds: units and part (see eligible_requests), and a limit in microseconds of each latency
--- field, null where it is none of the objectives.
-WITH
-judged AS (
-    SELECT
-        run_id,
-        status,
-        -- Each objective: true, false, or null where the value is missing.
-        [
-            $queue_time_us::BIGINT IS NULL OR queue_time_us <= $queue_time_us,
-            $requeue_time_us::BIGINT IS NULL OR requeue_time_us <= $requeue_time_us,
-            $prefill_time_us::BIGINT IS NULL OR prefill_time_us <= $prefill_time_us,
-            $decode_time_us::BIGINT IS NULL OR decode_time_us <= $decode_time_us,
-            $ttft_us::BIGINT IS NULL OR ttft_us <= $ttft_us,
-            without_tpot OR $tpot_us::BIGINT IS NULL OR tpot_us <= $tpot_us,
-            $e2e_us::BIGINT IS NULL OR e2e_us <= $e2e_us
-        ] AS met
-    FROM eligible_requests($units, $part)
-),
-
-outcomes AS (
-    SELECT
-        run_id,
-        CASE
-            WHEN status != 'ok' OR list_contains(met, false) THEN 'bad'
-            WHEN list_count(met) < len(met) THEN 'unknown'
-            ELSE 'good'
-        END AS outcome
-    FROM judged
-),
-
-windows AS (
+-- Binds: units and part (see eligible_requests), slo (see request_outcomes).
+WITH windows AS (
     SELECT
         u.unit,
         CASE
@@ -53,7 +21,7 @@ SELECT
     count(*) FILTER (o.outcome = 'good') AS good,
     count(*) FILTER (o.outcome = 'unknown') AS unknown,
     any_value(w.send_window_us) AS send_window_us
-FROM outcomes AS o
+FROM request_outcomes($units, $part, $slo) AS o
 INNER JOIN windows AS w ON o.run_id = w.unit
 GROUP BY o.run_id
 ORDER BY o.run_id;

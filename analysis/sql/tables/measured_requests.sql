@@ -21,6 +21,7 @@ CREATE TABLE measured_requests (
     decode_time_us BIGINT,
     ttft_us BIGINT,
     tpot_us BIGINT,
+    largest_gap_us BIGINT,
     e2e_us BIGINT,
     num_preemptions BIGINT
 );
@@ -45,5 +46,6 @@ COMMENT ON COLUMN measured_requests.prefill_time_us IS 'First scheduled to first
 COMMENT ON COLUMN measured_requests.decode_time_us IS 'First token to last token, microseconds.';
 COMMENT ON COLUMN measured_requests.ttft_us IS 'First token less arrival, microseconds.';
 COMMENT ON COLUMN measured_requests.tpot_us IS '(last token - first token) / (n - 1), microseconds, rounded; null below two tokens.';
+COMMENT ON COLUMN measured_requests.largest_gap_us IS 'Longest wait between two chunks with tokens, microseconds, as a load driver saw them; null below two chunks.';
 COMMENT ON COLUMN measured_requests.e2e_us IS 'Last token less arrival, microseconds.';
 COMMENT ON COLUMN measured_requests.num_preemptions IS 'Times the request was preempted.';

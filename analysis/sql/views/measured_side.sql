@@ -22,6 +22,7 @@ SELECT
     decode_time_us AS measured_decode_time_us,
     ttft_us AS measured_ttft_us,
     tpot_us AS measured_tpot_us,
+    largest_gap_us AS measured_largest_gap_us,
     e2e_us AS measured_e2e_us,
     num_preemptions AS measured_num_preemptions
 FROM measured_requests;
