@@ -158,7 +158,12 @@ def _steadiness(
     if gate.design.kind == "windows" or not any(p.statistical for p in gate.predicates):
         return None
     baseline = of_side(runs, "baseline")
-    quarters = slice_rows(db, "queue_by_quarter", None, baseline, gate.design)
+    # Run by run: each is sorted, and sorting all at once takes a lot of memory.
+    quarters = [
+        row
+        for run in baseline
+        for row in slice_rows(db, "queue_by_quarter", None, [run], gate.design)
+    ]
     return steadiness(quarters, baseline, gate.design.follow_up_us)
 
 

@@ -51,7 +51,7 @@ def self_test(gate: Gate, runs: Sequence[Run]) -> list[Finding]:
         raise InputError("--baseline", "", rule, str(len(runs)))
     with store.connect(None) as db:
         for pair, run in enumerate(runs):
-            store.load_run(db, _placed(run, run.run_id, "baseline", pair))
+            store.load_run(db, _placed(run, run.run_id, "baseline", pair), workloads=False)
         found = [
             _unchanged(result) for result in _results(db, gate, runs, "same", lambda frame: frame)
         ]
@@ -73,7 +73,7 @@ def _results(
     ids = []
     for pair, run in enumerate(runs):
         copy = _placed(run, f"selftest-{name}-{pair}", "candidate", pair)
-        store.load_run(db, replace(copy, requests=change(copy.requests)))
+        store.load_run(db, replace(copy, requests=change(copy.requests)), workloads=False)
         ids.append(copy.run_id)
     report = evaluate(db, gate, [run.run_id for run in runs], ids)
     if report.verdict == REFUSED:

@@ -94,7 +94,7 @@ def run_command(
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
     ledgers = [read_ledger(path) for path in ledger]
-    with evidence(db, baseline, candidate) as (store, sides):
+    with evidence(db, baseline, candidate, joined=bool(ledgers)) as (store, sides):
         report = replace(evaluate(store, gate, *sides, ledgers), exit_map=mapping)
         record = report_json(report)
         page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
@@ -218,9 +218,16 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
 
 @contextmanager
 def evidence(
-    path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
+    path: Path | None,
+    baseline: Sequence[str],
+    candidate: Sequence[str],
+    *,
+    joined: bool = False,
 ) -> "Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]":
-    """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
+    """A store with the runs and both sides' run ids: a file as it is, or directories in memory.
+
+    Only what is `joined` to ledgers has to know its workload's hash, which takes longest.
+    """
     from analysis import store
 
     if path is not None:
@@ -235,7 +242,7 @@ def evidence(
             place = Path(name).resolve()
             if place not in loaded:
                 run = read_run(Path(name))
-                store.load_run(db, run)
+                store.load_run(db, run, workloads=joined)
                 loaded[place] = run.run_id
         yield (
             db,

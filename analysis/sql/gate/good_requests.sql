@@ -10,42 +10,36 @@ judged AS (
     SELECT
         run_id,
         status,
-        -- Each objective: true, false, or null where the value is missing.
-        [
-            $queue_time_us::BIGINT IS NULL OR queue_time_us <= $queue_time_us,
-            $requeue_time_us::BIGINT IS NULL OR requeue_time_us <= $requeue_time_us,
-            $prefill_time_us::BIGINT IS NULL OR prefill_time_us <= $prefill_time_us,
-            $decode_time_us::BIGINT IS NULL OR decode_time_us <= $decode_time_us,
-            $ttft_us::BIGINT IS NULL OR ttft_us <= $ttft_us,
-            without_tpot OR $tpot_us::BIGINT IS NULL OR tpot_us <= $tpot_us,
-            $e2e_us::BIGINT IS NULL OR e2e_us <= $e2e_us
-        ] AS met
+        -- False where an objective is missed, else null where a value is missing.
+        ($queue_time_us::BIGINT IS NULL OR queue_time_us <= $queue_time_us)
+        AND ($requeue_time_us::BIGINT IS NULL OR requeue_time_us <= $requeue_time_us)
+        AND ($prefill_time_us::BIGINT IS NULL OR prefill_time_us <= $prefill_time_us)
+        AND ($decode_time_us::BIGINT IS NULL OR decode_time_us <= $decode_time_us)
+        AND ($ttft_us::BIGINT IS NULL OR ttft_us <= $ttft_us)
+        AND (without_tpot OR $tpot_us::BIGINT IS NULL OR tpot_us <= $tpot_us)
+        AND ($e2e_us::BIGINT IS NULL OR e2e_us <= $e2e_us) AS met
     FROM eligible_requests($run_ids, $warmup_us, $follow_up_us, $part)
 ),
 
-outcomes AS (
+counted AS (
     SELECT
         run_id,
-        CASE
-            WHEN status != 'ok' OR list_contains(met, false) THEN 'bad'
-            WHEN list_count(met) < len(met) THEN 'unknown'
-            ELSE 'good'
-        END AS outcome
+        count(*) AS requests,
+        count(*) FILTER (status = 'ok' AND met) AS good,
+        count(*) FILTER (status = 'ok' AND met IS NULL) AS unknown
     FROM judged
+    GROUP BY run_id
 )
 
 SELECT
-    o.run_id,
-    count(*) AS requests,
-    count(*) FILTER (o.outcome = 'good') AS good,
-    count(*) FILTER (o.outcome = 'unknown') AS unknown,
-    any_value(
-        CASE
-            WHEN m.send_end_us > m.drain_end_us - $follow_up_us THEN m.drain_end_us - $follow_up_us
-            ELSE m.send_end_us
-        END - $warmup_us
-    ) AS send_window_us
-FROM outcomes AS o
-INNER JOIN measured_runs AS m ON o.run_id = m.run_id
-GROUP BY o.run_id
-ORDER BY o.run_id;
+    c.run_id,
+    c.requests,
+    c.good,
+    c.unknown,
+    CASE
+        WHEN m.send_end_us > m.drain_end_us - $follow_up_us THEN m.drain_end_us - $follow_up_us
+        ELSE m.send_end_us
+    END - $warmup_us AS send_window_us
+FROM counted AS c
+INNER JOIN measured_runs AS m ON c.run_id = m.run_id
+ORDER BY c.run_id;
