@@ -198,7 +198,7 @@ def answer(
     sides = [[side] if isinstance(side, Run) else list(side) for side in (baseline, cand)]
     db = emptied()
     for run in {r.run_id: r for side in sides for r in side}.values():
-        load_run(db, run)
+        load_run(db, run, workloads=False)
     report = evaluate(db, gate, *([r.run_id for r in s] for s in sides), ledgers)
     record = json.loads(canonical_json(report_json(report)))
     validator().validate(record)

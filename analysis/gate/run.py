@@ -94,7 +94,7 @@ def judge(
 ) -> tuple[PredicateResult, ...]:
     """Results in the gate's order, in whatever `order` the predicates are judged."""
     steady = _steadiness(db, gate, runs)
-    objections = _objections(gate, runs, steady)
+    objections = objections_to(gate, runs, steady)
     found = {
         p.id: _judge(db, gate, p, runs, summaries, checks, objections)
         for p in order or gate.predicates
@@ -167,7 +167,7 @@ def _steadiness(
     return steadiness(quarters, baseline, gate.design.follow_up_us)
 
 
-def _objections(
+def objections_to(
     gate: Gate, runs: Sequence[GateRun], steady: Steadiness | None
 ) -> tuple[Objection | None, ...]:
     """What keeps every statistic of these runs from being decided.
