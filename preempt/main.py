@@ -16,13 +16,13 @@ import click
 
 from preempt.commands.lazy import LazyGroup
 from preempt.commands.options import say
+from preempt.lost_signals import TERMINATED, coming_again
 from replay.errors import is_interrupt
 from replay.version import __version__
 
 INTERNAL, INTERRUPTED, USAGE = 70, 130, 2
 # The reader had enough, as with `| head`: what a shell calls death by SIGPIPE.
 _CLOSED_PIPE = 128 + signal.SIGPIPE
-_TERMINATED = 128 + signal.SIGTERM
 
 # Name -> where it lives and its line in `preempt --help`, in the order of a first day's work.
 COMMANDS = {
@@ -82,17 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def terminate(*_: object) -> None:
         nonlocal terminated
         terminated = True
-        sys.exit(_TERMINATED)
+        sys.exit(TERMINATED)
 
     # As an exception it lets writers take their unfinished files with them; servers have their own.
     signal.signal(signal.SIGTERM, terminate)
     try:
-        code = _run(arguments)
+        with coming_again():
+            code = _run(arguments)
     except BrokenPipeError:  # nobody read the error either
         code = _CLOSED_PIPE
     # A library the signal came into may have made another error of it, as DuckDB does.
     if code and terminated:
-        code = _TERMINATED
+        code = TERMINATED
     _let_go_of_streams()
     sys.exit(code)
 

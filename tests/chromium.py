@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-DEADLINE_S = 90
+DEADLINE_S = 300  # some ten seconds where nobody else is at work
 
 
 class Page:
@@ -40,12 +40,20 @@ class Page:
         """Load a file and wait until every figure is drawn."""
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
             await self.send(f"{domain}.enable")
-        await self.send("Page.navigate", url=path.as_uri())
-        await self.value(
-            "new Promise(done => { const look = () => document.readyState === 'complete'"
-            " ? done(true) : setTimeout(look, 20); look(); })"
-        )
+        await self.send("Page.setLifecycleEventsEnabled", enabled=True)
+        loader = (await self.send("Page.navigate", url=path.as_uri()))["loaderId"]
+        # Not the empty page before it, which was complete long ago.
+        while not self._loaded(loader):
+            self.events.append(json.loads(await self._socket.receive_str()))
         await self.drawn()
+
+    def _loaded(self, loader: str) -> bool:
+        """Whether the document of a navigation is there with all that it names."""
+        return any(
+            (loader, "load") == (e["params"]["loaderId"], e["params"]["name"])
+            for e in self.events
+            if e["method"] == "Page.lifecycleEvent"
+        )
 
     async def value(self, expression: str) -> Any:
         """What an expression comes to on the page, promises awaited."""
@@ -83,7 +91,8 @@ class Page:
         )
         # Charts hear of it one frame later.
         await self.value(
-            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+            "new Promise(done => { const look = () => requestAnimationFrame(() =>"
+            f" innerWidth === {width} ? requestAnimationFrame(done) : look()); look(); }})"
         )
         await self.drawn()
 
@@ -135,13 +144,27 @@ async def page(profile: Path) -> AsyncIterator[Page]:
     try:
         async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as session:
             port = await _port(profile / "DevToolsActivePort", browser)
-            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                (tab,) = [t for t in await answer.json() if t["type"] == "page"]
+            tab = await _tab(session, port)
             async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 yield Page(socket)
     finally:
         browser.terminate()
-        await asyncio.wait_for(browser.wait(), 20)
+        try:
+            await asyncio.wait_for(browser.wait(), 20)
+        except TimeoutError:
+            browser.kill()
+            await browser.wait()
+
+
+async def _tab(session: aiohttp.ClientSession, port: int) -> dict[str, Any]:
+    """The only tab; a browser listens before it has one."""
+    while True:
+        async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+            tabs = [tab for tab in await answer.json() if tab["type"] == "page"]
+        if tabs:
+            (tab,) = tabs
+            return dict(tab)
+        await asyncio.sleep(0.05)
 
 
 async def _port(path: Path, browser: asyncio.subprocess.Process) -> int:
@@ -152,8 +175,9 @@ async def _port(path: Path, browser: asyncio.subprocess.Process) -> int:
 
 
 def _written_port(path: Path) -> int | None:
-    """The port the browser chose, None until it has written it down."""
+    """The port the browser chose, None until it has written it down, and a path below it."""
     try:
-        return int(path.read_text().splitlines()[0])
-    except (OSError, IndexError):
+        port, _ = path.read_text().splitlines()
+    except (OSError, ValueError):
         return None
+    return int(port)

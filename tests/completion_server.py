@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -14,20 +15,25 @@ MODEL = "tiny"
 
 @dataclass
 class CompletionServer:
-    """Behaves as `modes` says for a request id, else by `mode`; keeps what it was sent."""
+    """Behaves as `modes` says for a request id, else by `mode`; keeps what it was sent.
+
+    After `fails_after` requests everything is a 500. Requests of mode "hold" are answered after
+    `release`. A `port` other than 0 is one that the test holds.
+    """
 
     mode: str = "ok"
     modes: dict[str, str] = field(default_factory=dict)
     token_s: float = 0.0
-    pause_s: float = 0.0
     per_chunk: int = 1
+    fails_after: int | None = None
+    port: int = 0
     url: str = ""
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
     headers: list[dict[str, str]] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    release: Callable[[], object] = lambda: None  # from any thread
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     in_flight: int = 0
     most_in_flight: int = 0
-    first_pause_s: float | None = None
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Answer one completion."""
@@ -37,9 +43,11 @@ class CompletionServer:
         self.bodies[request_id] = body
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        self.arrived.set()
         try:
-            return await self._answer(request, body, self.modes.get(request_id, self.mode))
+            mode = self.modes.get(request_id, self.mode)
+            if self.fails_after is not None and len(self.headers) > self.fails_after:
+                mode = "500"
+            return await self._answer(request, body, mode)
         finally:
             self.in_flight -= 1
 
@@ -49,8 +57,8 @@ class CompletionServer:
         if mode.isdigit():
             error = {"message": f"prompt {body['prompt']} is bad", "type": "BadRequestError"}
             return web.json_response({"error": error}, status=int(mode))
-        if mode == "pause":  # until so long after it was first asked to
-            await asyncio.sleep(max(0.0, self._paused_s() + self.pause_s - _now_s()))
+        if mode == "hold":
+            await self.released.wait()
         if mode == "redirect":
             raise web.HTTPTemporaryRedirect(f"{self.url}/elsewhere")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -60,10 +68,6 @@ class CompletionServer:
             await asyncio.sleep(3600)
         await self._tokens(response, request, body, mode)
         return response
-
-    def _paused_s(self) -> float:
-        self.first_pause_s = self.first_pause_s or _now_s()
-        return self.first_pause_s
 
     async def _tokens(
         self,
@@ -93,10 +97,6 @@ class CompletionServer:
             usage = {"prompt_tokens": prompt + (mode == "template"), "completion_tokens": most}
             await _event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def _breaks(
@@ -140,8 +140,10 @@ async def serving(server: CompletionServer) -> AsyncIterator[CompletionServer]:
     app.router.add_get("/version", _version)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", server.port, reuse_port=bool(server.port))
     await site.start()
+    loop = asyncio.get_running_loop()
+    server.release = partial(loop.call_soon_threadsafe, server.released.set)
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server

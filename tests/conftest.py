@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 _MAKERS = ("sanitize", "traces", "results", "exports", "shape", "workload", "cli", "demo")

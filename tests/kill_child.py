@@ -37,7 +37,7 @@ async def collect(url: str, out: Path, spool: Path | None) -> None:
         return Probed("0.32.0")
 
     with ThreadPoolExecutor(1) as disk:
-        async with Fetcher(urls_of(url), Credentials(), 2_000_000) as fetcher:
+        async with Fetcher(urls_of(url), Credentials(), 60_000_000) as fetcher:
             await Collector(settings, fetcher.page, ask, SystemClock(), disk).run(stop)
 
 

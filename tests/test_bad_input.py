@@ -33,7 +33,10 @@ SCHEMA = "preemption-workload/1"
 SAFE = 2**53 - 1
 CONFIG = b'[engine]\nprofile = "lab"\ncapacity_blocks = 12\n'
 DEEP = 100_000
-PerFile = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerFile = settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 RECORD: dict[str, Any] = {
     "request_id": "S3CRET-0",

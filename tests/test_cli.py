@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -339,6 +340,24 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
+class Leaving:
+    """Gets a signal while it is taken away, where Python forgets what the handler raises."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+def lose(number: signal.Signals) -> None:
+    """Lose a signal, and work on."""
+    Leaving(number)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def made_of(cause: BaseException) -> Exception:
     """An error that a library made of another."""
     error = RuntimeError("what became of it")
@@ -354,8 +373,9 @@ def made_of(cause: BaseException) -> Exception:
         lambda: signal.raise_signal(signal.SIGINT),
         lambda: type("Made", (), {"part": Interrupted()}),
         fail_with(made_of(KeyboardInterrupt())),
+        lambda: lose(signal.SIGINT),
     ],
-    ids=["KeyboardInterrupt", "Abort", "SIGINT", "class", "cause"],
+    ids=["KeyboardInterrupt", "Abort", "SIGINT", "class", "cause", "lost"],
 )
 def test_an_interruption_ends_with_130(
     run: Run, install: Install, happen: Callable[[], None]
@@ -365,6 +385,12 @@ def test_an_interruption_ends_with_130(
     ended = run("boom")
     assert (130, "") == (ended.code, ended.out)
     assert "preempt: interrupted\n" == ended.err.lstrip("\n")  # click ends the line that shows ^C
+
+
+def test_a_termination_that_python_forgot_comes_again(run: Run, install: Install) -> None:
+    """It ends the command as one that was heard."""
+    install(lambda: lose(signal.SIGTERM))
+    assert 128 + signal.SIGTERM == run("boom").code
 
 
 @pytest.mark.parametrize(
@@ -764,6 +790,9 @@ def test_progress_is_shown_at_a_terminal_and_goes_away(monkeypatch: pytest.Monke
     seen = Terminal()
     monkeypatch.setattr(sys, "stderr", seen)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    # The timer's work is done here, also where this takes longer.
+    monkeypatch.setattr("preempt.commands.progress.DELAY_SECONDS", 3600.0)
     with progress_shown(quiet=False) as progress:
         progress.phase("reading\x1b[31m [red]w.jsonl")
         assert "" == seen.getvalue()

@@ -86,7 +86,7 @@ def one_after_the_other(*pages: bytes) -> Answer:
 
 def doctor(server: FaultServer, *options: object, environ: dict[str, str] | None = None) -> Result:
     """The command's result, on a terminal of 80 columns."""
-    words = ["--url", server.url, "--watch", "0", *map(str, options)]
+    words = ["--url", server.url, "--watch", "0", "--timeout", "60s", *map(str, options)]
     runner = CliRunner(
         env={"COLUMNS": str(WIDTH), "PREEMPTION_LEDGER_SPOOL": None, **(environ or {})}
     )

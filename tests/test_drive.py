@@ -18,13 +18,14 @@ from typing import Any
 import polars as pl
 import pytest
 from completion_server import MODEL, CompletionServer, serving
+from ports import held
 
 from collectors.drive.journal import Found, read_journal
 from collectors.run import Run, read_run
 from replay.workload import Request, Workload
 from replay.workload_file import read_workload, write_workload
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 
 
 @contextmanager
@@ -183,8 +184,10 @@ def test_what_becomes_of_a_request_is_its_status(
     tmp_path: Path, mode: str, status: str, problem: str
 ) -> None:
     """And nothing of it touches the other requests."""
+    # Long enough for the others on a busy machine.
+    patience = ("--abort-after", "3s") if problem == "timeout" else ()
     with server(modes={"r2": mode}) as served:
-        summary, run = driven(tmp_path, served.url, "--abort-after", "1s")
+        summary, run = driven(tmp_path, served.url, *patience)
     assert {"ok": 5, status: 1} == summary["statuses"]
     assert {problem: 1} == summary["problems"]
     (row,) = run.requests.filter(pl.col("request_id") == "r2").to_dicts()
@@ -226,14 +229,14 @@ def test_a_limit_on_requests_in_flight_is_kept_and_said(tmp_path: Path) -> None:
 
 def test_a_server_that_refuses_everything_ends_the_drive(tmp_path: Path) -> None:
     """One line with the kind of refusal, no prompt, exit 1; the rest is unsent."""
-    file = workload(tmp_path, *(Request(f"r{k}", k * 50_000, 5, 4) for k in range(40)))
+    file = workload(tmp_path, *(Request(f"r{k}", k * 50_000, 5, 4) for k in range(400)))
     with server(mode="400") as served:
         done = drive(file, "--url", served.url, "--out", tmp_path / "run")
     assert 1 == done.returncode
     assert "failed alike: http_400_BadRequestError" in done.stderr
     assert "prompt [" not in done.stderr
-    found = dict(read_run(tmp_path / "run").requests["status"].value_counts().iter_rows())
-    assert 40 == sum(found.values())
+    found = counts(tmp_path / "run")
+    assert 400 == sum(found.values())
     assert {"error", "unsent"} == found.keys()
 
 
@@ -246,42 +249,52 @@ def test_a_server_that_says_nothing_any_more_is_given_up(tmp_path: Path) -> None
     """Told in a line, then exit 1 long before a time-out; open ones are censored, others unsent."""
     hanging = {f"r{k}": "hang" for k in range(5, 1000)}
     with server(modes=hanging) as served:
-        process = running(tmp_path, served.url, 1000, "--give-up-after", "1s", "--drain", "1h")
+        process = running(tmp_path, served.url, 1000, "--give-up-after", "3s", "--drain", "1h")
         code, said = ended(process)
-        sent = len(served.bodies)
+        reached = set(served.bodies)
     assert 1 == code, said
-    assert sent < 1000
-    assert "; given up after 1s\n" in said
-    assert "stopped early: the server is gone, no token from the server for 1 s, open" in said
+    assert "; given up after 3s\n" in said
+    gone = "the server is gone, no token from the server for"
+    assert re.search(rf"stopped early: {gone} \d+ s, open", said), said
     found = counts(tmp_path / "run")
-    assert {"ok": 5, "censored": sent - 5, "unsent": 1000 - sent} == found
-    assert read_run(tmp_path / "run").manifest["drain_end_us"] is not None
+    assert (1000, 5) == (sum(found.values()), found["ok"])
+    assert {"ok", "censored", "unsent"} == found.keys()
+    run = read_run(tmp_path / "run")
+    sent = run.requests.filter(pl.col("status") != "unsent")["request_id"]
+    assert reached <= set(sent)  # the last of them may have been on their way
+    assert run.manifest["drain_end_us"] is not None
 
 
 def test_a_server_that_went_away_is_given_up(tmp_path: Path) -> None:
     """What was refused is an error, what was not tried any more is unsent."""
-    with server() as served:
-        process = running(tmp_path, served.url, 1000, "--give-up-after", "1s")
-        until(lambda: len(served.bodies) >= 5)
-    code, said = ended(process)
+    with held() as port:
+        with server(port=port) as served:
+            process = running(tmp_path, served.url, 1000, "--give-up-after", "1s")
+            until(lambda: len(served.bodies) >= 5)
+        code, said = ended(process)
     assert 1 == code, said
     assert re.search(r"failed: \d+ \(refused\)", said)
     found = counts(tmp_path / "run")
-    assert (1000, True) == (sum(found.values()), found["error"] >= 10)
+    assert 1000 == sum(found.values())
     assert {"ok", "error", "unsent"} == found.keys() - {"censored"}
 
 
 def test_a_server_that_comes_back_in_time_is_waited_for(tmp_path: Path) -> None:
     """The silence and its end are told, and the drive goes on."""
-    requests = (Request(f"r{k}", k * 20_000, 5, 4) for k in range(50))
-    with server(modes={f"r{k}": "pause" for k in range(10, 50)}, pause_s=1.5) as served:
-        more = ("--give-up-after", "2500ms", "--lateness-limit", "1h")
-        file, out = workload(tmp_path, *requests), tmp_path / "run"
-        done = drive(file, "--url", served.url, "--out", out, *more)
-    assert 0 == done.returncode, done.stderr
-    assert {"ok": 50} == counts(out)
-    assert "no token from the server for 1 s" in done.stderr
-    assert "the server answers again" in done.stderr
+    said = ""
+    with server(modes={f"r{k}": "hold" for k in range(10, 50)}) as served:
+        more = ("--give-up-after", "6s", "--lateness-limit", "1h")
+        process = running(tmp_path, served.url, 50, *more)
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if "no token from the server for" in line:  # after half of that
+                served.release()
+        code, _ = ended(process)
+    assert 0 == code, said
+    assert {"ok": 50} == counts(tmp_path / "run")
+    assert "no token from the server for " in said
+    assert "the server answers again" in said
 
 
 def test_no_server_is_one_line_and_nothing_written(tmp_path: Path) -> None:
@@ -350,7 +363,7 @@ def test_a_signal_stops_sending_and_what_hangs_is_censored(
 ) -> None:
     """Exit 130 with a whole run: done, in flight at the end of the drain, and never sent."""
     with server(modes={"r0": "hang"}) as served:
-        process = running(tmp_path, served.url, 1000, "--drain", "200ms")
+        process = running(tmp_path, served.url, 1000, "--drain", "2s")
         until(lambda: len(served.bodies) >= 5)
         process.send_signal(number)
         code, said = ended(process)

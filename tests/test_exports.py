@@ -30,7 +30,9 @@ MOONCAKE = FIXTURES / "mooncake-conversation-head.jsonl"
 AZURE = FIXTURES / "azure-2023-conv-head.csv"
 
 PerTestFile = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=60,
 )
 
 

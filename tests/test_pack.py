@@ -710,7 +710,10 @@ cuts = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=20,
+)
 @given(cuts, st.integers(1, 200))
 def test_any_split_gives_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory,

@@ -28,7 +28,10 @@ from collectors.sanitize.pseudonyms import RARE_TENANT, TENANT
 from collectors.sanitize.tenants import merged_tenants
 from replay.workload import Request, Workload
 
-PerTestFile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+PerTestFile = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=25,
+)
 
 
 def blurred_run(folder: Path) -> Path:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from fault_server import FaultServer, fault_server
+from ports import held
 
 from collectors.durations import duration_us, moment_ns, size_bytes
 from collectors.run import read_run
@@ -58,11 +59,10 @@ def test_a_collection_for_a_time_ends_by_itself(tmp_path: Path) -> None:
 
 def test_where_nothing_was_ever_collected_the_exit_code_says_so(tmp_path: Path) -> None:
     """The first failure is told at once, not after the whole duration."""
-    with fault_server() as server:
-        url = server.url
-    arguments = ("--interval", "50ms", "--duration", "200ms")
-    process = preempt("metrics", "--url", url, "--out", tmp_path / "run", *arguments)
-    _, errors = process.communicate(timeout=60)
+    arguments = ("--out", tmp_path / "run", "--interval", "50ms", "--duration", "200ms")
+    with held() as port:
+        process = preempt("metrics", "--url", f"http://127.0.0.1:{port}", *arguments)
+        _, errors = process.communicate(timeout=60)
     assert 1 == process.returncode
     assert "the first scrape gave no samples (refused); trying on" == errors.splitlines()[0]
 

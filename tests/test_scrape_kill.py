@@ -33,11 +33,17 @@ def forker() -> Iterator["subprocess.Popen[str]"]:
         "POLARS_MAX_THREADS": "1",
     }
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     ) as process:
-        yield process
-        process.stdin.close()  # type: ignore[union-attr]
-        process.wait(10)
+        try:
+            yield process
+        finally:  # with the collectors that a failed test left
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def started(
@@ -72,7 +78,7 @@ class Pages:
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something, not for ever."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.0005)
@@ -169,7 +175,9 @@ def test_a_kill_loses_no_row_of_a_spool_that_is_being_written_and_doubles_none(
         server.answer = pages
         gone(first_scrape(forker, server, out))
         with WritingRecorder(spool, header(model="tiny", cache=cache)) as recorder:
-            for kill in range(KILLS):
+            for kill in range(10 * KILLS):
+                if kill >= KILLS and sittings > 1:  # a slow machine commits less in its moments
+                    break
                 before = commits(out)
                 pid = started(forker, server, out, spool)
                 if kill % 8 == 7:  # while it commits; else while it starts, or reads

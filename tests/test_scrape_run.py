@@ -4,13 +4,14 @@ import asyncio
 import errno
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fault_server import page
-from scrape_tools import SMALL, FakeClock, Now, collect, ok
+from scrape_tools import SECOND, SMALL, START_NS, FakeClock, Now, collect, ok
 from spools import MONOTONIC_NS, append, header, ns, write_spool
 
 from collectors.manifest import read_manifest
@@ -434,7 +435,7 @@ def test_samples_go_with_their_pages_where_that_was_asked_for(tmp_path: Path) ->
     """The manifest says which part is the first now."""
     retention = Retention(age_us=3_000_000, samples=True)
     clock = FakeClock()
-    clock.step_ns = 400 * 86_400 * 1_000_000_000  # files of these tests are made today
+    clock.step_ns = time.time_ns() - START_NS + 86_400 * SECOND  # files are made today
     collect(
         tmp_path / "run", [ok(k) for k in range(12)], clock, rotation=SMALL, retention=retention
     )

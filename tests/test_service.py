@@ -31,7 +31,9 @@ from replay.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 SECRET = "sesame-open-4412"  # noqa: S105 (of nothing)
-HEAD = '[collect]\noutput = "runs"\ninterval = "50ms"\ntimeout = "1s"\nlisten = "127.0.0.1:0"\n'
+# An answer may take its time on a busy machine; only where none ever comes it is not waited for.
+HEAD = '[collect]\noutput = "runs"\ninterval = "50ms"\ntimeout = "20s"\nlisten = "127.0.0.1:0"\n'
+IMPATIENT = HEAD.replace('"20s"', '"1s"')
 
 
 def write(path: Path, text: str, head: str = HEAD) -> Path:
@@ -84,6 +86,11 @@ def scrapes(service: Service, target: str, outcome: str = "ok") -> int:
     )
 
 
+def several(service: Service, target: str, others: int) -> bool:
+    """Whether a target was scraped more than twice in each scrape of another, on average."""
+    return 0 < 2 * others < scrapes(service, target)
+
+
 async def fetched(service: Service, path: str) -> tuple[int, str]:
     """Status and text of one of its own pages."""
 
@@ -112,9 +119,9 @@ def test_a_slow_and_a_dead_engine_delay_no_other(tmp_path: Path) -> None:
         text = url_target("good", good.url) + url_target("slow", slow.url)
         text += url_target("dead", "http://127.0.0.1:1")
         text += '[[targets]]\nname = "pods"\ndns = "vllm.invalid"\n'
-        async with running(write(tmp_path / "c.toml", text)) as service:
-            await until(lambda: scrapes(service, "slow", "timeout"))
-            assert 3 < scrapes(service, "good")
+        async with running(write(tmp_path / "c.toml", text, IMPATIENT)) as service:
+            # One behind the other they would be one for one.
+            await until(lambda: several(service, "good", scrapes(service, "slow", "timeout")))
             await until(lambda: scrapes(service, "dead", "refused") > 2)
             status, said = await fetched(service, "/healthz")
             why = ["pods: engines unknown: the name could not be resolved just now"]
@@ -152,7 +159,7 @@ def test_an_engine_that_goes_and_comes_is_logged_once_each(tmp_path: Path) -> No
     assert "stopping: every run is written and closed" == log[-1]
     new, back = sorted(log[3:-1])
     assert f"one/run: a new run: {out}-2" == new
-    assert re.fullmatch(r"one/run: answers again, after 0s, \d+ scrapes without samples", back)
+    assert re.fullmatch(r"one/run: answers again, after \d+s, \d+ scrapes without samples", back)
 
 
 def test_a_run_that_vanishes_is_logged_with_the_one_after_it(tmp_path: Path) -> None:
@@ -209,18 +216,10 @@ def test_a_huge_page_delays_no_other_engine(tmp_path: Path) -> None:
     async def check(good: FaultServer, large: FaultServer) -> None:
         large.answer = fixed(huge)
         text = url_target("good", good.url) + url_target("large", large.url)
-        head = HEAD.replace('"1s"', '"20s"')
-        async with running(write(tmp_path / "c.toml", text, head)) as service:
-            done: list[int] = []
-
-            def another() -> bool:
-                return scrapes(service, "large") > len(done)
-
-            for _ in range(3):
-                await until(another)
-                done.append(scrapes(service, "good"))
-            # In the time of one large page; one behind the other they would be one for one.
-            assert 3 * 2 < done[-1] - done[0]
+        async with running(write(tmp_path / "c.toml", text)) as service:
+            await until(lambda: scrapes(service, "large") > 2)
+            # One behind the other they would be one for one.
+            await until(lambda: several(service, "good", scrapes(service, "large")))
 
     with fault_server() as good, fault_server() as large:
         asyncio.run(check(good, large))
@@ -500,7 +499,7 @@ def test_check_says_what_it_would_do_and_does_nothing(
         "one: the engine at http://10.0.0.2:8000",
         f"listed: 1 engine now in {tmp_path / 't.json'}",
         "pods: every address of vllm.svc, port 8000, http",
-        f"each scraped every 50ms, within 1s, into {tmp_path / 'runs'}",
+        f"each scraped every 50ms, within 20s, into {tmp_path / 'runs'}",
         "kept: 30d, at most 64 MiB",
     ):
         assert line in said

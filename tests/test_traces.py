@@ -41,7 +41,9 @@ MOONCAKE = FIXTURES / "mooncake-conversation-head.jsonl"
 SECRET = "sk-SECRET"  # noqa: S105  # stands for one, to see that no message repeats it
 STAMP = "2023-11-16 18:17:03.9799600"
 
-PerTestFile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerTestFile = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def azure_text(*rows: str, newline: str = "\r\n") -> bytes:

@@ -57,7 +57,9 @@ STAMPS = st.one_of(
     st.text("0123456789.eE+-", max_size=24),
     st.sampled_from(["0", "00", "5.", ".5", "1e400", "1e9999", "9" * 17, f"1.{'0' * 70}"]),
 )
-PerTestFile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerTestFile = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def cells(name: str, **odd: str) -> str:

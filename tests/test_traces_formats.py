@@ -24,7 +24,9 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "traces"
 BAILIAN = FIXTURES / "bailian-thinking-row.jsonl"
 SYNTHETIC = FIXTURES / "mooncake-synthetic-head.jsonl"
 
-PerTestFile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerTestFile = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def read_text(tmp_path: Path, trace_format: str, text: str, **options: int) -> ImportResult:

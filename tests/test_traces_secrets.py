@@ -26,7 +26,9 @@ FILES = {
     "timed-trace-head.jsonl": "timed-trace",
 }
 Planted = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
 )
 
 

@@ -42,7 +42,7 @@ from collectors.run import Run, read_run
 
 pytestmark = pytest.mark.vllm
 SERVED, AFTER = 50, 40  # requests before a kill and after it
-LAST_MOMENT_US = 1_000_000  # the recorder writes every 0.2 s, if it gets a core
+LAST_MOMENT_US = 3_000_000  # the recorder writes every 0.2 s, if it gets a core
 SAMPLE = ["engine", "model", "name", "labels", "le"]
 
 

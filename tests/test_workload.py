@@ -22,7 +22,10 @@ from replay.workload_file import SUFFIXES, read_workload, write_workload
 SAFE = 2**53 - 1
 Quick = settings(max_examples=40)
 # Each example writes its own bytes over the last one's.
-PerFile = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerFile = settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 IDS = st.text(
     st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\u2028\u2029"),

@@ -25,7 +25,10 @@ from replay.workload_frame import (
 )
 from tests.test_workload import IDS, SAFE
 
-PerFile = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PerFile = settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """How numbers of a gate report look to people, in a terminal and in Markdown alike."""
 
 from analysis.gate.verdict import GateReport, PredicateResult
+from analysis.markdown import milliseconds
 from collectors.columns import STATUSES
 from replay.strict import printable
 
@@ -62,7 +63,9 @@ def limit(result: PredicateResult) -> str:
 
 def _cut_off(value: float | None, result: PredicateResult) -> str:
     if value is not None and result.cap is not None and value >= result.cap:
-        return f">= {result.cap:,}"
+        return f">= {milliseconds(result.cap)} ms"
+    if value is not None and result.kind == "regression":
+        return f"{milliseconds(value)} ms"
     return number(value, result.statistic)
 
 
