@@ -86,7 +86,7 @@ def judge(
         else:
             least = regression.least_eligible(p, None)
             results += regression.judge(p, runs, rows, gate.design, least, against)
-    return (*adjusted(results), *implied.judge(gate, steady, None))
+    return (*adjusted(results), *implied.judge(gate, (), steady, None))
 
 
 def draws(

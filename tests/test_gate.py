@@ -740,34 +740,6 @@ def test_requests_that_stopped_by_themselves_are_not_short(
     assert expected == verdict_of(PROGRESS, candidate(everyone))
 
 
-def windows(number: int, run_id: str, blocks: int = 48) -> Run:
-    """An observed run whose requests generated `number` tokens each."""
-    requests = [request_row(k, generated_tokens=number, max_tokens=None) for k in range(REQUESTS)]
-    return small(
-        run_id,
-        requests,
-        kind="observed",
-        cache__num_gpu_blocks=blocks,
-        cache__capacity_blocks=blocks - 1,
-        workload__workload_sha256=None,
-        workload__requests=None,
-    )
-
-
-def test_live_windows_with_free_lengths_have_to_do_the_same_work():
-    """Totals more than 10 % apart are different work; close ones are fine."""
-    gate = gate_of(REPEAT, FAILURES, design={"kind": "windows", "pairs": 12})
-    for tokens, expected in ((100, "pass"), (109, "pass"), (80, "inconclusive")):
-        report = answer(gate, windows(100, "base"), windows(tokens, "cand", 80))
-        assert expected == only(report, PROGRESS).verdict
-        assert "pass" == only(report, "repeat").verdict
-        assert ("no_data",) == only(report, "failures", "failed_fraction").reasons
-        assert ("statistics_not_available",) == only(report, "request-mix").reasons
-        assert "inconclusive" == report.verdict
-    assert ("different_work",) == only(report, PROGRESS).reasons
-    assert any("observational" in text for text in report.limitations)
-
-
 # --- modelled evidence -----------------------------------------------------------------------
 
 
@@ -1125,7 +1097,7 @@ def test_predicates_do_not_hear_of_each_other():
     gate, base, cand = everything()
     report = answer(gate, base, cand)
     loaded = by_run(query(_store(), "runs", run_ids=["base", "cand"]))
-    runs = place_runs(loaded, ["base"], ["cand"])
+    runs = place_runs(loaded, ["base"], ["cand"], gate_of().design)
     for order in itertools.permutations(gate.predicates):
         assert report.predicates == judge(_store(), gate, runs, report.runs, order=order)
 

@@ -43,9 +43,14 @@ def test_the_runners_own_limit_is_the_default() -> None:
 def test_outputs_are_the_verdict_its_reasons_and_the_report() -> None:
     """A line each, empty where there is nothing."""
     one = report(result("queue", INCONCLUSIVE, reasons=("too_few_pairs", "censored")))
-    expected = "verdict=inconclusive\nreasons=censored,too_few_pairs\nreport=out/report.json\n"
+    expected = (
+        "verdict=inconclusive\nobservational=false\nreasons=censored,too_few_pairs\n"
+        "report=out/report.json\n"
+    )
     assert expected == outputs(one, Path("out/report.json"))
-    assert "verdict=pass\nreasons=\nreport=\n" == outputs(report(result("queue", PASS)), None)
+    assert "verdict=pass\nobservational=false\nreasons=\nreport=\n" == outputs(
+        report(result("queue", PASS)), None
+    )
 
 
 def test_each_failed_check_has_an_annotation() -> None:
@@ -74,7 +79,7 @@ def test_no_name_begins_a_command_or_an_output_of_its_own(name: str, why: str) -
     assert 1 == len(found.splitlines())
     title, message = re.fullmatch(r"::error title=([^:,]*)::(.*)", found, re.DOTALL).groups()  # type: ignore[union-attr]
     assert [] == re.findall(r"%(?!25|0A|0D|3A|2C)", title + message)
-    assert 3 == len(outputs(one, Path(name.replace("\0", ""))).splitlines())
+    assert 4 == len(outputs(one, Path(name.replace("\0", ""))).splitlines())
 
 
 # As the command does it.

@@ -493,13 +493,6 @@ def test_waits_after_preemptions_are_zero_where_there_was_none():
     assert ("no_data",) == judged(requeue, pairs(EQUAL, columns=preempted)).reasons
 
 
-def test_windows_of_live_traffic_are_not_decided():
-    """Their pairs are correlated, and this version has no statistics for that."""
-    report = answer(gate_of(TTFT, INCREASE, kind="windows", pairs=10), *pairs(EQUAL))
-    for name in ("ttft", "failures", "steady", "request-mix"):
-        assert ("statistics_not_available",) == only(report, name).reasons
-
-
 # --- the report ------------------------------------------------------------------------------
 
 

@@ -35,6 +35,10 @@ _AFTER_INCONCLUSIVE = (
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),
     ("too_few_eligible", "run longer, so that every run has enough eligible requests"),
     ("no_data", "record what is missing on both sides and run again"),
+    (
+        "different_work",
+        "make both sides do the same work: a split that is random by request, or equal lengths",
+    ),
 )
 _OPEN = ("interval_spans_limit", "estimators_disagree", "too_few_pairs")
 
@@ -58,21 +62,33 @@ def _more_pairs(report: "GateReport") -> str | None:
     waiting = [p for p in report.decisive if set(p.reasons) & set(_OPEN)]
     if not waiting:
         return None
-    given, least = len(report.runs) // 2, report.design["least_pairs"]
-    if given < least:
-        planned = max(least, *(p.pairs_needed or least for p in waiting))
-        text = f"run {_pairs(least - given)} for statistics to decide anything"
-        more = f", {planned - given} to decide this at the spread seen" if planned > least else ""
-        return text + more
-    if any(p.pairs_needed is None for p in waiting):
+    given, least = report.pairs, int(report.design["least_pairs"])
+    if given >= least and any(p.pairs_needed is None for p in waiting):
         return (
-            f"not even {MOST_PAIRS} pairs would decide this at the spread seen: the effect stands"
-            " at its limit"
+            f"not even {MOST_PAIRS} {'windows' if report.observational else 'pairs'} would decide"
+            " this at the spread seen: the effect stands at its limit"
         )
+    needed = max(least, *(p.pairs_needed or least for p in waiting))
+    if report.observational:
+        return _longer(report, max(1, needed - given))
+    if given < least:
+        text = f"run {_pairs(least - given)} for statistics to decide anything"
+        more = f", {needed - given} to decide this at the spread seen" if needed > least else ""
+        return text + more
     needed = max(p.pairs_needed or 0 for p in waiting) - given
     text = f"to decide this, run {_pairs(max(1, needed))} (from the observed spread)"
     if given + needed > report.design["pairs"] * report.design["looks"]:
         text += "; that is beyond this gate's plan, so plan a new gate and run all of its pairs"
+    return text
+
+
+def _longer(report: "GateReport", more: int) -> str:
+    """The same of windows: there is one traffic, and it can only be watched longer."""
+    seconds = int(report.design["window_us"]) / 1_000_000
+    windows = f"{more} more window{'s' * (more != 1)}"
+    text = f"leave the split as it is for {windows} of {seconds:g} s, and judge again"
+    if report.pairs + more > report.design["pairs"] * report.design["looks"]:
+        text += "; that is beyond this gate's plan, so plan a new gate for windows yet to come"
     return text
 
 

@@ -40,7 +40,10 @@ _PATH = re.compile(r"[/\\~.]|[A-Za-z]:")
 class GateRun:
     """A run in its place: side, pair (from 0), and what it was and was offered.
 
-    `offered` and `workload_sha256` are None where nobody knows.
+    `offered`, `workload_sha256` and `start_us` (since 1970) are None where nobody knows. `parts`
+    are what of which run is looked at, as (run_id, first, last arrival in us since its start);
+    empty stands for the whole run. A window of several runs is one of these, too. Of a live run
+    `open_requests` arrived in it and have not ended.
     """
 
     run_id: str
@@ -50,6 +53,9 @@ class GateRun:
     manifest_sha256: str
     offered: int | None
     workload_sha256: str | None
+    start_us: int | None = None
+    parts: tuple[tuple[str, int, int], ...] = ()
+    open_requests: int = 0
 
     def value(self, dotted: str) -> Any:
         """Value of a manifest field, None where unknown; `rule` and `latencies` are derived."""

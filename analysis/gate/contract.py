@@ -16,6 +16,10 @@ from replay.canonical import canonical_json, sha256
 SCHEMA = "preemption-gate/1"
 MIN_PAIRS = 5  # the exact signed-rank test cannot reach 5 % one-sided with fewer
 MIN_WINDOWS = 10
+WINDOWS = 20  # planned where the gate does not say: six blocks of three
+MIX_DISTANCE = 0.15  # allowed where the gate does not say
+BLOCK_WINDOWS = 2  # fewest neighbouring windows that count as one
+BLOCKS = 6  # as many where there are enough windows, each as long as that allows
 MAX_STATISTICAL = 8
 
 # What a rollout may change (manifest's dotted names); everything else has to be equal.
@@ -58,7 +62,10 @@ KINDS = ("erased_progress", "repeated_preemption", "regression", "goodput", "fai
 
 @dataclass(frozen=True)
 class Design:
-    """How the runs were planned; times are microseconds."""
+    """How the runs were planned; times are microseconds.
+
+    A pair of a windows design is a window; its last three fields are None in a driven one.
+    """
 
     kind: str = "driven"
     pairs: int = 6
@@ -68,6 +75,14 @@ class Design:
     warmup_us: int = 0
     follow_up_us: int = 0
     confidence: float = 0.90
+    window_us: int | None = None
+    candidate_fraction: float | None = None
+    max_mix_distance: float | None = None
+
+    @property
+    def windows(self) -> bool:
+        """Whether pairs are windows of live traffic, and a verdict is observational."""
+        return self.kind == "windows"
 
     @property
     def most_pairs(self) -> int:
@@ -77,8 +92,22 @@ class Design:
     @property
     def least_pairs(self) -> int:
         """Pairs below which no statistical predicate is decided."""
-        least = MIN_WINDOWS if self.kind == "windows" else MIN_PAIRS
-        return max(least, least_for_ranks(self.tail))
+        ranks = least_for_ranks(self.tail)
+        if self.windows:
+            return max(MIN_WINDOWS, BLOCK_WINDOWS * ranks)
+        return max(MIN_PAIRS, ranks)
+
+    def block(self, pairs: int) -> int:
+        """How many neighbouring pairs count as one in an interval: 1 but for windows.
+
+        Neighbouring windows share queues and cache, so their differences are no independent
+        evidence; means of blocks are nearly so once a block is longer than that memory (batch
+        means). The more windows there are the longer the blocks, and not the more of them:
+        whatever correlation there is then dies out within one.
+        """
+        if not self.windows:
+            return 1
+        return max(BLOCK_WINDOWS, pairs // max(BLOCKS, least_for_ranks(self.tail)))
 
     @cached_property
     def tail(self) -> float:

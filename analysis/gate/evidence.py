@@ -44,16 +44,29 @@ def slice_rows(
     **values: Any,
 ) -> list[Row]:
     """Rows of a query about the eligible requests of a slice, of all requests where it is None."""
+    places = units(runs, design)
+    if not places:
+        return []
     db.execute(sql("gate", "eligible_requests"))  # the macro such queries share
-    return rows(
-        db,
-        name,
-        run_ids=run_ids(runs),
-        warmup_us=design.warmup_us,
-        follow_up_us=design.follow_up_us,
-        part=_bounds(part),
-        **values,
-    )
+    return rows(db, name, units=places, part=_bounds(part), **values)
+
+
+def units(runs: "Sequence[GateRun]", design: Design) -> list[Row]:
+    """What of which runs is looked at, as the macro `eligible_requests` takes it."""
+    return [unit for run in runs for unit in _units(run, design)]
+
+
+def _units(run: "GateRun", design: Design) -> list[Row]:
+    """What of which run a row is about; nothing where nobody knows when observation ended."""
+    end = run.value("drain_end_us")
+    parts = run.parts
+    if not parts and end is not None:
+        parts = ((run.run_id, design.warmup_us, end - design.follow_up_us),)
+    place = {"unit": run.run_id, "side": run.side, "pair": run.pair}
+    place |= {"follow_up_us": design.follow_up_us, "open": run.open_requests}
+    return [
+        place | {"run_id": name, "from_us": first, "until_us": last} for name, first, last in parts
+    ]
 
 
 def _bounds(part: Slice | None) -> dict[str, Any]:

@@ -5,9 +5,10 @@ For the person who reviews a gate file before anyone spends GPU hours on its run
 
 from math import ceil
 
-from analysis.gate.contract import Gate, Predicate, Slice
+from analysis.gate.contract import Design, Gate, Predicate, Slice
 from analysis.gate.power import power
 from analysis.gate.predicates.common import count, exact, percent
+from analysis.gate.predicates.request_mix import by_chance
 from replay.strict import printable
 
 
@@ -29,8 +30,9 @@ def explain(gate: Gate) -> list[str]:
         lines.append(f"  - {printable(predicate.id)} ({how}): {_WORDS[predicate.kind](predicate)}")
     statistical = any(p.statistical for p in gate.predicates)
     if statistical:
-        able = "not decided by this version" if design.kind == "windows" else "over runs"
-        lines.append(f"  - steady ({able}): the baseline's queue does not keep growing")
+        lines.append("  - steady (over runs): the baseline's queue does not keep growing")
+    if design.windows:
+        lines += _mix(design)
     if gate.boundary is not None:
         rates = ", ".join(gate.boundary.rates)
         lines.append(
@@ -42,10 +44,12 @@ def explain(gate: Gate) -> list[str]:
             f" {count(len(gate.rollback.when), 'rule')}, one for each promise about latencies"
         )
     lines += ["", *_needs(gate), ""]
+    unit = "window" if design.windows else "pair"
+    independent = ", if neighbouring ones were independent" if design.windows else ""
     if table := power(gate):
         lines += [
-            f"What {count(design.pairs, 'pair')} could decide, by the spread (standard deviation)"
-            " of the pairs' differences; figures are of the estimate:",
+            f"What {count(design.pairs, unit)} could decide, by the spread (standard deviation)"
+            f" of the {unit}s' differences{independent}; figures are of the estimate:",
             *table,
             "",
         ]
@@ -55,16 +59,27 @@ def explain(gate: Gate) -> list[str]:
 
 
 def _how(gate: Gate, predicate: Predicate) -> str:
-    """Whether a predicate takes one run or pairs, or is not decided at all."""
+    """Whether a predicate takes one run, or pairs or windows."""
     if not predicate.statistical:
         return "deterministic"
-    return "not decided by this version" if gate.design.kind == "windows" else "over pairs"
+    return "over windows" if gate.design.windows else "over pairs"
+
+
+def _mix(design: Design) -> list[str]:
+    """What both sides of a split have to have in common."""
+    share, distance = design.candidate_fraction or 0.0, design.max_mix_distance or 0.0
+    enough = ceil(by_chance(1, 1) ** 2 / distance**2)
+    return [
+        f"  - request-mix (over windows): the candidate gets {percent(share)} of all requests, as"
+        " the split declares; in every window prompt and output lengths of the two sides are at"
+        f" most {distance:g} apart (Kolmogorov-Smirnov; {enough} requests a window and side are"
+        " seldom further apart by chance)"
+    ]
 
 
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
-    windows = gate.design.kind == "windows"
-    if windows or gate.boundary or gate.evidence.noise_profile == "required":
+    if gate.boundary or gate.evidence.noise_profile == "required":
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 
@@ -89,13 +104,16 @@ def _hindrances(gate: Gate) -> list[str]:
 def _needs(gate: Gate) -> list[str]:
     design = gate.design
     looks = f", {design.looks} looks" if design.looks > 1 else ""
-    of_what = "windows" if design.kind == "windows" else "runs"
-    lines = [
-        f"Runs: {count(design.pairs, 'pair')} of {of_what} planned"
-        f" ({2 * design.pairs} runs{looks}), over"
-        f" {count(design.arrival_seeds, 'distinct workload')}; one pair is enough for the"
-        f" deterministic checks, statistics need at least {design.least_pairs}."
-    ]
+    lines = (
+        _windows(design, looks)
+        if design.windows
+        else [
+            f"Runs: {count(design.pairs, 'pair')} of runs planned"
+            f" ({2 * design.pairs} runs{looks}), over"
+            f" {count(design.arrival_seeds, 'distinct workload')}; one pair is enough for the"
+            f" deterministic checks, statistics need at least {design.least_pairs}."
+        ]
+    )
     limits = [
         limit
         for p in gate.predicates
@@ -116,6 +134,21 @@ def _needs(gate: Gate) -> list[str]:
         }[gate.evidence.modelled]
     )
     return lines
+
+
+def _windows(design: Design, looks: str) -> list[str]:
+    """What to collect for windows of live traffic."""
+    width_us = design.window_us or 0
+    minutes = design.pairs * width_us / 60_000_000
+    block = design.block(design.pairs)
+    return [
+        f"Runs: one or more of each side, collected over the same time behind a random split;"
+        f" windows of {width_us / 1_000_000:g} s, {design.pairs} of them{looks}, so {minutes:.3g}"
+        f" minutes after the warm-up and {design.follow_up_us / 1_000_000:g} s of follow-up."
+        f" Statistics need at least {design.least_pairs}; later windows than planned are not"
+        f" looked at. {block} neighbouring windows count as one. Whatever comes out is"
+        " observational."
+    ]
 
 
 def _slice(part: Slice) -> str:

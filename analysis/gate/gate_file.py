@@ -15,6 +15,7 @@ from analysis.gate.contract import (
     HARD_FIELDS,
     SCHEMA,
     SLICE_COLUMNS,
+    WINDOWS,
     Boundary,
     Condition,
     Design,
@@ -25,6 +26,7 @@ from analysis.gate.contract import (
 from analysis.gate.gate_predicates import parse_predicates
 from analysis.gate.gate_rollback import parse_rollback
 from analysis.gate.gate_values import array, fraction, names, number
+from analysis.gate.gate_windows import parse_windows
 from replay.errors import InputError, describe
 from replay.strict import (
     MAX_SAFE_INTEGER,
@@ -107,8 +109,11 @@ def _design(raw: Any, place: str) -> Design:
             raise InputError(place, f"design.{key}", f"must be <= {most}", describe(value))
         return value
 
+    kind = choice(raw.get("kind", known.kind), place, "design.kind", ("driven", "windows"))
+    if kind == "windows":
+        raw = {"pairs": WINDOWS} | raw
     design = Design(
-        kind=choice(raw.get("kind", known.kind), place, "design.kind", ("driven", "windows")),
+        kind=kind,
         pairs=whole("pairs", 1, _MOST_PAIRS),
         looks=whole("looks", 1, 2),
         arrival_seeds=whole("arrival_seeds", 1),
@@ -123,7 +128,7 @@ def _design(raw: Any, place: str) -> Design:
     if design.arrival_seeds > design.most_pairs:
         rule = f"must be <= {design.most_pairs}, the planned pairs"
         raise InputError(place, "design.arrival_seeds", rule, describe(design.arrival_seeds))
-    return design
+    return parse_windows(raw, design, place)
 
 
 def _evidence(raw: Any, place: str) -> Evidence:

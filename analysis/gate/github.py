@@ -27,6 +27,7 @@ def outputs(report: GateReport, path: Path | None) -> str:
     """Lines for the file of the step's outputs: verdict, reasons, and where the report is."""
     values = {
         "verdict": report.verdict,
+        "observational": str(report.observational).lower(),
         "reasons": ",".join(report.reasons),
         "report": "" if path is None else str(path),
     }
@@ -37,11 +38,12 @@ def annotations(report: GateReport) -> list[str]:
     """A workflow command per check that failed, or one for a verdict that is neither."""
     failed = [p for p in report.predicates if p.verdict == FAIL]
     if failed and report.verdict == FAIL:
-        return [_command("error", f"{p.id}: {p.verdict}", f"{p.id} {p.why}") for p in failed]
+        told = report.stated.removeprefix(report.verdict)
+        return [_command("error", f"{p.id}: {p.verdict}{told}", f"{p.id} {p.why}") for p in failed]
     if report.verdict == PASS:
         return []
     level = "error" if report.verdict == REFUSED else "warning"
-    return [_command(level, f"{report.gate_name}: {report.verdict}", report.sentence)]
+    return [_command(level, f"{report.gate_name}: {report.stated}", report.sentence)]
 
 
 def _command(level: str, title: str, message: str) -> str:

@@ -22,7 +22,8 @@ def report_junit(report: GateReport) -> bytes:
     suites: dict[str, list[ET.Element]] = {ALL: [_comparable(report)]}
     for result in report.predicates:
         suites.setdefault(result.slice or ALL, []).append(_case(report, result))
-    root = ET.Element("testsuites", {"name": _words(report.gate_name), **_counts(suites.values())})
+    name = f"{report.gate_name} (observational)" if report.observational else report.gate_name
+    root = ET.Element("testsuites", {"name": _words(name), **_counts(suites.values())})
     for name, cases in suites.items():
         suite = ET.SubElement(root, "testsuite", {"name": _words(name), **_counts([cases])})
         suite.extend(cases)
@@ -54,6 +55,8 @@ def _case(report: GateReport, result: PredicateResult) -> ET.Element:
         "limit": cells.limit(result),
     }
     lines = [f"{key}: {value}" for key, value in numbers.items()]
+    if report.observational:
+        lines.insert(0, f"the gate's verdict: {report.stated}")
     if result.ids:
         named = ", ".join(f"{r.run_id} {r.request_id}" for r in result.ids)
         lines.append(f"requests ({len(result.ids)} of {result.ids_total}): {named}")

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from analysis.driver import driver_limitations
 from analysis.gate.comparability import Comparability, GateRun
-from analysis.gate.contract import Gate
+from analysis.gate.contract import Design, Gate
+from analysis.gate.windows import cut
 from analysis.latencies import import_limitations
 from replay.limitations import LIMITATIONS
 from replay.strict import printable
@@ -21,8 +22,13 @@ FIRST_ADMISSION = (
 )
 ONE_TRACE = "All pairs replay one workload: the verdict is valid for that trace only."
 OBSERVATIONAL = (
-    "The runs are windows of live traffic: the comparison is observational, and the request mix of"
-    " the two sides has not been compared."
+    "The runs are windows of live traffic: the verdict is observational. Nobody offered both sides"
+    " the same requests; that the split was random is declared, and only the shares and lengths of"
+    " requests were compared."
+)
+RECORDED = (
+    "Offered requests of live traffic are those that were recorded: one that was refused before it"
+    " reached the engine is in no number but the candidate's share of all requests."
 )
 
 
@@ -31,8 +37,8 @@ def limitations(gate: Gate, runs: Sequence[GateRun]) -> tuple[str, ...]:
     found = [*ALWAYS]
     if any(p.field == "queue_time_us" for p in gate.predicates):
         found.append(FIRST_ADMISSION)
-    if gate.design.kind == "windows":
-        found.append(OBSERVATIONAL)
+    if gate.design.windows:
+        found += [OBSERVATIONAL, RECORDED]
     elif len(offered := {r.workload_sha256 for r in runs}) == 1 and None not in offered:
         found.append(ONE_TRACE)
     for run in runs:
@@ -49,15 +55,32 @@ def notes(gate: Gate, compared: Comparability, runs: Sequence[GateRun]) -> tuple
         if not change.differs and not compared.refused
     ]
     pairs = len(runs) // 2
-    if runs and pairs < gate.design.pairs:
+    if gate.design.windows:
+        found += _windows(gate.design, runs)
+    elif runs and pairs < gate.design.pairs:
         found.append(f"pairs of runs given: {pairs} of {gate.design.pairs} planned")
     seeds = len({r.workload_sha256 for r in runs})
     if (
         pairs == gate.design.pairs
-        and gate.design.kind == "driven"
+        and not gate.design.windows
         and seeds != (planned := gate.design.arrival_seeds)
     ):
         found.append(f"{seeds} distinct workloads were offered, {planned} were planned")
     if not gate.change_fields:
         found.append("no change is declared: both sides are the same configuration (A/A)")
     return tuple(printable(n, 400) for n in found)
+
+
+def _windows(design: Design, runs: Sequence[GateRun]) -> list[str]:
+    """How many windows there were, and how neighbouring ones were taken together."""
+    found = cut(runs, design)
+    if not found.judged:
+        return []
+    block = design.block(found.judged)
+    blocks, left = divmod(found.judged, block)
+    return [
+        f"windows whole on both sides: {found.whole}; the first {found.judged} were judged, of"
+        f" {design.pairs} planned",
+        f"an interval is of {blocks} blocks of {block} neighbouring windows"
+        + (f"; the last {left} are in none" if left else ""),
+    ]

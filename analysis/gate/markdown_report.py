@@ -16,7 +16,7 @@ _MOST_CHARACTERS = 4000  # of one sentence; names in it are bounded already
 def report_markdown(report: GateReport, report_sha256: str) -> str:
     """The whole document, ending in a newline."""
     lines = [
-        f"# {report.verdict}: {_words(report.gate_name)}",
+        f"# {report.stated}: {_words(report.gate_name)}",
         "",
         f"**{_words(report.sentence)}**",
         "",

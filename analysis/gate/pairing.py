@@ -1,5 +1,7 @@
 """Which run stands where: the i-th baseline and the i-th candidate are pair i.
 
+Live runs cut into windows are no pairs: then each side has its runs, in the order given.
+
 What the manifests themselves say about side and pair must not contradict the order given; that
 would be a mix-up, so it is bad input (`InputError`) and not a verdict.
 """
@@ -7,6 +9,7 @@ would be a mix-up, so it is bad input (`InputError`) and not a verdict.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from analysis.gate.comparability import Comparability, Difference, GateRun, RunValue
 from analysis.gate.contract import Design
@@ -16,20 +19,25 @@ from replay.strict import printable
 
 
 def place_runs(
-    loaded: Mapping[str, Row], baseline: Sequence[str], candidate: Sequence[str]
+    loaded: Mapping[str, Row],
+    baseline: Sequence[str],
+    candidate: Sequence[str],
+    design: Design,
 ) -> tuple[GateRun, ...]:
     """Rows of `runs` by run id, in report order: pair by pair, the baseline first."""
     runs = [
         _placed(loaded[run_id], side, pair)
-        for pair, ids in enumerate(zip(baseline, candidate, strict=True))
+        for pair, ids in enumerate(zip_longest(baseline, candidate))
         for side, run_id in zip(("baseline", "candidate"), ids, strict=True)
+        if run_id is not None
     ]
     for run in runs:
         stated = run.value("comparison.side")
         if stated not in (None, run.side):
             rule = f"says {stated}, but the run was given as {run.side}"
             raise InputError(printable(run.run_id), "comparison.side", rule)
-    _check_pairs(runs)
+    if not design.windows:
+        _check_pairs(runs)
     return tuple(runs)
 
 
@@ -42,12 +50,15 @@ def _placed(row: Row, side: str, pair: int) -> GateRun:
         manifest_sha256=row["manifest_sha256"],
         offered=row["offered_requests"],
         workload_sha256=row["offered_workload_sha256"],
+        start_us=row["start_us"],
     )
 
 
-def check_counts(baseline: Sequence[str], candidate: Sequence[str]) -> None:
-    """As many baselines as candidates, at least one."""
-    if not baseline or len(baseline) != len(candidate):
+def check_counts(baseline: Sequence[str], candidate: Sequence[str], design: Design) -> None:
+    """As many baselines as candidates, at least one; of windows at least one of each."""
+    if not baseline or not candidate:
+        raise InputError("--baseline", "", "and --candidate need at least one run each")
+    if not design.windows and len(baseline) != len(candidate):
         rule = "must be as many as --candidate runs, and at least one"
         found = f"{len(baseline)} baseline and {len(candidate)} candidate runs"
         raise InputError("--baseline", "", rule, found)
@@ -63,7 +74,7 @@ def refuse_placement(
         if times > 1:
             values = tuple(RunValue(r, side, r) for r, side in places if r == run_id)
             differing.append(Difference("run_id", "same_run", values))
-    if len(baseline) > design.most_pairs:
+    if not design.windows and len(baseline) > design.most_pairs:
         text = f"{len(baseline)} pairs given, {design.most_pairs} planned"
         differing.append(Difference(text, "beyond_plan"))
     return Comparability(None, (), (), tuple(differing)) if differing else None

@@ -6,12 +6,12 @@ few are shown: whoever has seen two equal runs differ by 3 % reads that line.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import expm1, isinf, log1p
+from math import expm1, isinf, log1p, sqrt
 
 from analysis.gate.contract import Design, Gate, Predicate
 from analysis.gate.predicates import goodput, regression
 from analysis.gate.predicates.common import count, percent
-from analysis.gate.statistics import MOST_PAIRS, half_width, pairs_to_decide
+from analysis.gate.statistics import MOST_PAIRS, half_width, pairs_to_decide, windows_to_decide
 from replay.strict import printable
 
 _RATIOS = (0.01, 0.03, 0.1, 0.3)  # of latencies, as the logarithm of a ratio
@@ -30,15 +30,14 @@ class _Scale:
 
 
 def power(gate: Gate) -> list[str]:
-    """Lines about each test over pairs; nothing where there is none or the design is windows."""
-    if gate.design.kind == "windows":
-        return []
+    """Lines about each test over pairs; nothing where there is none."""
     lines: list[str] = []
+    unit = "window and side" if gate.design.windows else "run"
     for predicate in gate.predicates:
         least = _least(gate, predicate)
         for statistic, limit in predicate.tests:
             need = least.get(statistic)
-            requests = f", at least {need} eligible requests a run" if need else ""
+            requests = f", at least {need} eligible requests a {unit}" if need else ""
             lines += [
                 f"  {printable(predicate.id)} ({statistic}){requests}:",
                 *_table(gate.design, _scale(predicate, statistic, limit)),
@@ -57,14 +56,23 @@ def _least(gate: Gate, predicate: Predicate) -> dict[str, int]:
 
 
 def _table(design: Design, scale: _Scale) -> list[str]:
-    """One line a spread: where an estimate has to lie, and what equal sides would need."""
-    width = half_width(design.pairs, design.tail)
+    """One line a spread: where an estimate has to lie, and what equal sides would need.
+
+    Of windows as if they were independent: correlated ones have wider intervals.
+    """
+    block = design.block(design.pairs)
+    blocks = design.pairs // block
+    width = half_width(blocks, design.tail) / sqrt(block)
+    noun = "window" if design.windows else "pair"
     lines = []
     for spread in scale.spreads:
         reach = width * spread
-        needed = pairs_to_decide(
-            abs(scale.limit - scale.equal), spread, design.tail, design.least_pairs
-        )
+        distance = abs(scale.limit - scale.equal)
+        needed = pairs_to_decide(distance, spread, design.tail, design.least_pairs)
+        if design.windows:
+            needed = windows_to_decide(
+                distance, spread / sqrt(block), design.tail, blocks, design.pairs
+            )
         if isinf(reach) or design.pairs < design.least_pairs:
             decides = "decides nothing"
         elif scale.at_least:
@@ -76,7 +84,7 @@ def _table(design: Design, scale: _Scale) -> list[str]:
                 f"passes below {scale.show(scale.limit - reach)},"
                 f" fails from {scale.show(scale.limit + reach)}"
             )
-        equal = f"more than {MOST_PAIRS} pairs" if needed is None else count(needed, "pair")
+        equal = f"more than {MOST_PAIRS} {noun}s" if needed is None else count(needed, noun)
         what = "all good" if scale.at_least else "equal sides"
         lines.append(f"    spread {percent(spread)}: {decides}; {what}: {equal}")
     return lines

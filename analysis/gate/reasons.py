@@ -7,7 +7,7 @@ each other.
 
 INCONCLUSIVE = {
     "interval_spans_limit": "the interval lies on both sides of the limit",
-    "too_few_pairs": "too few pairs of runs for a statistical verdict",
+    "too_few_pairs": "too few pairs of runs, or windows, for a statistical verdict",
     "too_few_eligible": "too few requests to show that the limit is kept",
     "no_data": "what the predicate needs was not recorded",
     "censored": "too many requests were cut off by the end of observation",

@@ -5,7 +5,7 @@ a manifest that contradicts its place, rows that do not add up to what was offer
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.gate.comparability import (
@@ -27,13 +27,15 @@ from analysis.gate.predicates import (
     implied,
     regression,
     repeated_preemption,
+    request_mix,
     rollback_defined,
 )
 from analysis.gate.predicates.common import of_side
-from analysis.gate.predicates.effects import adjusted
-from analysis.gate.predicates.not_yet import no_statistics
+from analysis.gate.predicates.effects import adjusted, unknown_end
 from analysis.gate.validity import Objection, Steadiness, steadiness, unbalanced
 from analysis.gate.verdict import GateReport, PredicateResult, RunSummary, SliceSummary
+from analysis.gate.windows import cut, recorded, require_start, unfinished
+from analysis.gate.windows import summaries as window_summaries
 from collectors.columns import STATUSES
 from replay.errors import InputError, describe
 from replay.strict import printable
@@ -51,8 +53,8 @@ def evaluate(
     candidate_ids: Sequence[str],
     ledgers: Sequence["Ledger"] = (),
 ) -> GateReport:
-    """Report of a gate; the i-th baseline and the i-th candidate run are pair i."""
-    check_counts(baseline_ids, candidate_ids)
+    """Report of a gate; the i-th baseline and the i-th candidate run are pair i, or replicas."""
+    check_counts(baseline_ids, candidate_ids, gate.design)
     loaded = by_run(rows(db, "runs", run_ids=[*baseline_ids, *candidate_ids]))
     for run_id in (*baseline_ids, *candidate_ids):
         if run_id not in loaded:
@@ -60,7 +62,7 @@ def evaluate(
     refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
     if refusal is not None:
         return _report(gate, refusal)
-    runs = place_runs(loaded, baseline_ids, candidate_ids)
+    runs = place_runs(loaded, baseline_ids, candidate_ids, gate.design)
     summaries = _summaries(db, gate, runs)
     bare = refuse_without_requests({s.run_id: s.requests for s in summaries}, runs)
     if bare.refused:
@@ -70,6 +72,8 @@ def evaluate(
     if imported.refused:
         return _report(gate, imported, runs, summaries)
     compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
+    if gate.design.windows:
+        compared = require_start(compared, runs)
     if compared.refused:
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
@@ -93,52 +97,86 @@ def judge(
     order: Sequence[Predicate] | None = None,
 ) -> tuple[PredicateResult, ...]:
     """Results in the gate's order, in whatever `order` the predicates are judged."""
-    steady = _steadiness(db, gate, runs)
-    objections = objections_to(gate, runs, steady)
-    found = {
-        p.id: _judge(db, gate, p, runs, summaries, checks, objections)
-        for p in order or gate.predicates
-    }
+    cases = _cases(db, gate, runs, summaries)
+    found = {p.id: _judge(db, gate, p, cases, checks) for p in order or gate.predicates}
     own = [result for p in gate.predicates for result in found[p.id]]
-    return (*adjusted(own), *implied.judge(gate, steady, _rollback(db, gate, runs)))
+    return (
+        *adjusted(own),
+        *implied.judge(gate, cases.mix, cases.steady, _rollback(db, gate, runs)),
+    )
+
+
+@dataclass(frozen=True)
+class _Cases:
+    """What is judged: whole `runs` and their `counts`, and what statistics take for a run.
+
+    Those are `units` with their `unit_counts`: the runs themselves, or windows of both sides.
+    """
+
+    runs: Sequence[GateRun]
+    counts: Sequence[RunSummary]
+    units: Sequence[GateRun]
+    unit_counts: Sequence[RunSummary]
+    mix: Sequence[PredicateResult]
+    steady: Steadiness | None
+    objections: Sequence[Objection | None]
+
+
+def _cases(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    runs: Sequence[GateRun],
+    summaries: Sequence[RunSummary],
+) -> _Cases:
+    design = gate.design
+    if not design.windows:
+        steady = _steadiness(db, gate, runs)
+        objections = objections_to(gate, runs, steady)
+        return _Cases(runs, summaries, runs, summaries, (), steady, objections)
+    windows = cut(runs, design)
+    steady = _steadiness(db, gate, windows.runs)
+    mix = request_mix.judge(windows, design, *request_mix.read(db, windows, design))
+    objections = (
+        unknown_end(runs),
+        request_mix.objection(mix) if windows.judged else None,
+        unfinished(db, windows, design),
+        _saturated(steady),
+    )
+    counts = window_summaries(db, windows, design)
+    return _Cases(runs, recorded(summaries), windows.units, counts, mix, steady, objections)
 
 
 def _judge(
     db: "duckdb.DuckDBPyConnection",
     gate: Gate,
     predicate: Predicate,
-    runs: Sequence[GateRun],
-    summaries: Sequence[RunSummary],
+    cases: _Cases,
     checks: Sequence[erased_progress.LedgerCheck],
-    objections: Sequence[Objection | None],
 ) -> list[PredicateResult]:
     """Results of one predicate, one for each limit it sets."""
-    design, part = gate.design, gate.slice_of(predicate)
-    own: list[PredicateResult] = []
+    design, part, units = gate.design, gate.slice_of(predicate), cases.units
     match predicate.kind:
         case "erased_progress":
             required = gate.evidence.modelled == "required"
+            read = erased_progress.read(db, cases.runs, predicate)
             return [
-                *erased_progress.judge(predicate, runs, erased_progress.read(db, runs, predicate)),
+                *erased_progress.judge(predicate, cases.runs, read),
                 *erased_progress.judge_ledgers(predicate, checks, required=required),
             ]
         case "repeated_preemption":
-            read = repeated_preemption.read(db, runs, predicate)
-            return repeated_preemption.judge(predicate, runs, read)
+            found = repeated_preemption.read(db, cases.runs, predicate)
+            return repeated_preemption.judge(predicate, cases.runs, found)
         case "failures":
-            own = failures.judge(predicate, summaries, failures.read(db, runs))
-    if design.kind == "windows":
-        return own + no_statistics(predicate)
-    match predicate.kind:
-        case "failures":
-            return own + failures.judge_increase(predicate, summaries, design, objections)
+            own = failures.judge(predicate, cases.counts, failures.read(db, cases.runs))
+            increase = (predicate, cases.unit_counts, design, cases.objections)
+            return own + failures.judge_increase(*increase)
         case "regression":
-            rows_of = regression.read(db, runs, predicate, part, design)
+            rows_of = regression.read(db, units, predicate, part, design)
             least = regression.least_eligible(predicate, part)
-            return regression.judge(predicate, runs, rows_of, design, least, objections)
+            return regression.judge(predicate, units, rows_of, design, least, cases.objections)
         case "goodput":
-            rows_of = goodput.read(db, runs, predicate, part, design)
-            return goodput.judge(predicate, runs, rows_of, design, part, objections)
+            rows_of = goodput.read(db, units, predicate, part, design)
+            return goodput.judge(predicate, units, rows_of, design, part, cases.objections)
     raise AssertionError(predicate.kind)
 
 
@@ -154,8 +192,8 @@ def _rollback(
 def _steadiness(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> Steadiness | None:
-    """How the baseline's queue grew; None for windows, which this version does not judge."""
-    if gate.design.kind == "windows" or not any(p.statistical for p in gate.predicates):
+    """How the baseline's queue grew, within the windows where there are; None: nobody asks."""
+    if not any(p.statistical for p in gate.predicates):
         return None
     baseline = of_side(runs, "baseline")
     # Run by run: each is sorted, and sorting all at once takes a lot of memory.
@@ -176,23 +214,27 @@ def objections_to(
     """
     if steady is None or len(runs) // 2 < gate.design.least_pairs:
         return ()
-    saturated = steady.objection is not None and steady.objection.reason == "saturated"
-    return (unbalanced(runs), steady.objection if saturated else None)
+    return (unbalanced(runs), _saturated(steady))
+
+
+def _saturated(steady: Steadiness | None) -> Objection | None:
+    objection = None if steady is None else steady.objection
+    return objection if objection is not None and objection.reason == "saturated" else None
 
 
 def _summaries(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> tuple[RunSummary, ...]:
-    found = by_run(
-        rows(
-            db,
-            "requests_by_run",
-            run_ids=run_ids(runs),
-            warmup_us=gate.design.warmup_us,
-            follow_up_us=gate.design.follow_up_us,
-        )
+    found = by_run(rows(db, "requests_by_run", run_ids=run_ids(runs)))
+    able = by_run(slice_rows(db, "slice_eligible", None, _looked_at(gate, runs), gate.design))
+    return tuple(
+        _summary(run, {**found.get(run.run_id, {}), **able.get(run.run_id, {})}) for run in runs
     )
-    return tuple(_summary(run, found.get(run.run_id, {})) for run in runs)
+
+
+def _looked_at(gate: Gate, runs: Sequence[GateRun]) -> Sequence[GateRun]:
+    """What of the runs statistics are about."""
+    return cut(runs, gate.design).runs if gate.design.windows else runs
 
 
 def _summary(run: GateRun, row: Mapping[str, Any]) -> RunSummary:
@@ -219,7 +261,7 @@ def _summary(run: GateRun, row: Mapping[str, Any]) -> RunSummary:
 def _differences(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> dict[int, tuple[int, int]] | None:
-    if gate.design.kind == "windows":
+    if gate.design.windows:
         return None
     found: dict[int, tuple[int, int]] = {}
     for base, cand in zip(runs[::2], runs[1::2], strict=True):
@@ -231,10 +273,10 @@ def _differences(
 def _slices(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[GateRun]
 ) -> tuple[SliceSummary, ...]:
-    found = []
+    found, parts = [], _looked_at(gate, runs)
     for part in gate.slices:
         eligible: Mapping[str, Row] = by_run(
-            slice_rows(db, "slice_eligible", part, runs, gate.design)
+            slice_rows(db, "slice_eligible", part, parts, gate.design)
         )
         where = {
             c.column: {k: v for k, v in asdict(c).items() if k != "column" and v is not None}
@@ -265,5 +307,18 @@ def _report(
         notes=notes(gate, compared, runs),
         boundary=None if gate.boundary is None else {"cells": [], "bracket": None},
         rollback=rollback,
+        windows=_windows(gate, runs) if gate.design.windows else None,
         **(empty | judged),
     )
+
+
+def _windows(gate: Gate, runs: Sequence[GateRun]) -> dict[str, Any]:
+    """How the runs were cut, for the report; times since each run's own start."""
+    found = cut(runs, gate.design)
+    parts = [part for run in found.runs for part in run.parts]
+    return {
+        "whole": found.whole,
+        "judged": found.judged,
+        "block_windows": gate.design.block(found.judged),
+        "parts": [{"run_id": r, "from_us": first, "until_us": last} for r, first, last in parts],
+    }

@@ -49,6 +49,8 @@ def self_test(gate: Gate, runs: Sequence[Run]) -> list[Finding]:
     if len(runs) > gate.design.most_pairs:
         rule = f"must be at most {gate.design.most_pairs} runs, as many pairs as the gate plans"
         raise InputError("--baseline", "", rule, str(len(runs)))
+    if gate.design.windows:  # a copy is half of what both are together, whatever the split gives
+        gate = replace(gate, design=replace(gate.design, candidate_fraction=0.5))
     with store.connect(None) as db:
         for pair, run in enumerate(runs):
             store.load_run(db, _placed(run, run.run_id, "baseline", pair), workloads=False)

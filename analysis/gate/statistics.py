@@ -140,6 +140,19 @@ def pairs_to_decide(distance: float, deviation: float, tail: float, least: int) 
     return many
 
 
+def windows_to_decide(
+    distance: float, deviation: float, tail: float, blocks: int, windows: int
+) -> int | None:
+    """As `pairs_to_decide` of windows, of which there are `windows` in `blocks` of that deviation.
+
+    More of them are longer blocks and not more, and an interval narrows as the square root.
+    """
+    width = half_width(max(blocks, least_for_ranks(tail)), tail) * deviation
+    if distance <= 0 or width * sqrt(windows / MOST_PAIRS) >= distance:
+        return None
+    return max(windows, ceil(windows * (width / distance) ** 2))
+
+
 def _student_factor(pairs: int, tail: float) -> float:
     """Half of t's width for a spread of 1."""
     from scipy.special import stdtrit

@@ -20,7 +20,7 @@ def print_report(report: GateReport, console: "Console") -> None:
     from rich.text import Text
 
     line = Text(report.sentence)
-    line.stylize(STYLES[report.verdict], 0, len(report.verdict))
+    line.stylize(STYLES[report.verdict], 0, len(report.stated))
     console.print(line)
     for text in _facts(report):
         console.print(Text(text))

@@ -119,6 +119,6 @@ def _growth(second: Sequence[Fraction | None], last: Sequence[Fraction | None]) 
     """Last over second, both in sum and with the floor of each run; None where one is unknown."""
     floor = STEADY_FLOOR_US * len(second)
     before, after = [v for v in second if v is not None], [v for v in last if v is not None]
-    if len(before) < len(second) or len(after) < len(last):
+    if not second or len(before) < len(second) or len(after) < len(last):
         return None
     return rounded(float((sum(after) + floor) / (sum(before) + floor)))

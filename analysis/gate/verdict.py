@@ -126,6 +126,7 @@ class GateReport:
     ledgers: tuple[str | None, ...]
     limitations: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    windows: dict[str, Any] | None = None
     boundary: dict[str, Any] | None = None
     rollback: dict[str, Any] | None = None
     exit_map: tuple[tuple[str, int], ...] = ()
@@ -136,6 +137,21 @@ class GateReport:
         if self.comparability.refused:
             return REFUSED
         return overall(p.verdict for p in self.predicates)
+
+    @property
+    def observational(self) -> bool:
+        """Whether it rests on live traffic that nobody could offer twice."""
+        return bool(self.design.get("kind") == "windows")
+
+    @property
+    def stated(self) -> str:
+        """The verdict as people have to see it: what is observational says so beside it."""
+        return f"{self.verdict} (observational)" if self.observational else self.verdict
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of runs, or windows, that were judged."""
+        return len(self.runs) // 2 if self.windows is None else int(self.windows["judged"])
 
     @property
     def decisive(self) -> tuple[PredicateResult, ...]:
@@ -158,19 +174,19 @@ class GateReport:
     def sentence(self) -> str:
         """Verdict and why, in one sentence."""
         if self.comparability.refused:
-            return f"{REFUSED}: {self.comparability.why}"
+            return f"{self.stated}: {self.comparability.why}"
         checks = self.decisive
         if not checks:
-            return f"{INCONCLUSIVE}: nothing was judged"
+            return f"{self.stated}: nothing was judged"
         if self.verdict == PASS:
-            pairs = len(self.runs) // 2
-            requests = min(r.requests for r in self.runs)
-            return (
-                f"{PASS}: {_count(len(checks), 'check')} hold on {_count(pairs, 'pair')} of runs,"
-                f" at least {_count(requests, 'request')} each"
-            )
+            requests = _count(min(r.requests for r in self.runs), "request")
+            hold = f"{self.stated}: {_count(len(checks), 'check')} hold on"
+            if self.observational:
+                runs = _count(len(self.runs), "run")
+                return f"{hold} {_count(self.pairs, 'window')} of {runs}, at least {requests} each"
+            return f"{hold} {_count(self.pairs, 'pair')} of runs, at least {requests} each"
         more = f" (and {_count(len(checks) - 1, 'more check')})" if len(checks) > 1 else ""
-        return f"{self.verdict}: {printable(checks[0].id)} {checks[0].why}{more}"
+        return f"{self.stated}: {printable(checks[0].id)} {checks[0].why}{more}"
 
     @property
     def recommendation(self) -> str | None:
@@ -190,10 +206,12 @@ def report_json(report: GateReport) -> dict[str, Any]:
         "schema": REPORT_SCHEMA,
         "gate": {"name": report.gate_name, "sha256": report.gate_sha256},
         "verdict": report.verdict,
+        "observational": report.observational,
         "sentence": report.sentence,
         "reasons": list(report.reasons),
         "recommendation": report.recommendation,
         "design": report.design,
+        "windows": report.windows,
         "comparability": report.comparability.to_json(),
         "runs": [asdict(r) for r in report.runs],
         "slices": [asdict(s) for s in report.slices],

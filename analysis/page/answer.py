@@ -19,7 +19,7 @@ def verdict(report: GateReport) -> str:
         else ""
     )
     return (
-        f'<header class="{report.verdict}"><h1>{SIGNS[report.verdict]} {report.verdict}:'
+        f'<header class="{report.verdict}"><h1>{SIGNS[report.verdict]} {report.stated}:'
         f" {text(report.gate_name)}</h1>"
         f'<p class="why">{sentence(why)}</p>{following}'
         f'<p class="soft">Exit code {report.exit_code}{_mapped(report)}.</p></header>'

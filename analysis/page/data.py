@@ -57,6 +57,7 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
         "sides": [r.side for r in report.runs],
         "slices": [ALL, *(printable(part.name, _NAME) for part in gate.slices)],
         "follow_up_us": design.follow_up_us,
+        "observational": report.observational,
         "limits": limits,
         "numbers": numbered("numbers", **marks),
         "curves": numbered("curves", most_points=max(8, min(100, curves))),
@@ -71,13 +72,19 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
         "modelled_preemptions": rows("modelled_preemptions", **ledgers, most_rows=MOST_EVENTS),
         "worst": rows(
             "worst",
-            baseline_ids=runs[::2],
-            candidate_ids=runs[1::2],
+            **_paired(report),
             **eligible,
             most_rows=MOST_WORST,
         ),
         "fidelity": rows("fidelity", run_ids=shown_ids, most_rows=MOST_SCORES),
     }
+
+
+def _paired(report: GateReport) -> dict[str, list[str]]:
+    """Runs of pairs in one order; live runs were offered nothing together, and are none."""
+    sides = ("baseline", "candidate")
+    runs = () if report.observational else report.runs
+    return {f"{side}_ids": [r.run_id for r in runs if r.side == side] for side in sides}
 
 
 def columnar(data: Row) -> Row:

@@ -28,12 +28,12 @@ def specs(report: GateReport) -> dict[str, Spec]:
     found["preemptions-modelled"] = pressure.preemptions(pressure.MODELLED)
     found["conservation-tokens"] = conservation.conservation("tokens")
     found["conservation-blocks"] = conservation.conservation("blocks")
-    pairs = max(1, len(report.runs) // 2)
+    pairs = max(1, report.pairs)
     for k, (result, rows) in enumerate(effects.shown(report)):
         found[f"effects-{k}"] = effects.effects(
             percent=effects.is_percent(result),
             pairs=pairs + bool(result.effects),
-            of_pairs=bool(result.effects),
+            of=effects.unit(report) if result.effects else None,
             bounded=any("low" in row for row in rows),
         )
     return found
@@ -49,13 +49,13 @@ def effects_figure(report: GateReport) -> str:
     panels = [
         Panel(
             f"effects-{k}",
-            f"{p.id}: {p.statistic or p.kind}" + (" (effects of pairs)" if p.effects else ""),
+            f"{p.id}: {p.statistic or p.kind}"
+            + (f" (effects of {effects.unit(report)}s)" if p.effects else ""),
         )
         for k, (p, _) in enumerate(found)
     ]
-    return figure(
-        "Each dot is a run, or the change of a pair; the dashed line is the limit.", panels
-    )
+    what = f"Each dot is a run, or the change of a {effects.unit(report)}"
+    return figure(f"{what}; the dashed line is the limit.", panels)
 
 
 def choices(data: Data) -> str:
@@ -130,7 +130,12 @@ def follow_up(data: Data) -> str:
         rule = (
             "not capped, as the gate plans no follow-up: what failed or never came counts as never"
         )
-    return f'<p class="note">Latencies are of eligible requests, {rule}.</p>'
+    whole = (
+        " They are of whole runs, beyond the windows that were judged."
+        if (data["observational"])
+        else ""
+    )
+    return f'<p class="note">Latencies are of eligible requests, {rule}.{whole}</p>'
 
 
 def statuses_figure(data: Data) -> str:

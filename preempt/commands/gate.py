@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from preempt.commands import options
+from preempt.commands.gate_watch import watch_command
 from preempt.commands.options import say
 
 if TYPE_CHECKING:
@@ -214,6 +215,9 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
         say(f"serving {report} at http://{host}:{found}", quiet=quiet)
 
     asyncio.run(serve(report, host, port, started))
+
+
+gate_group.add_command(watch_command)
 
 
 @contextmanager

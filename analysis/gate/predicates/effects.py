@@ -1,8 +1,9 @@
 """How every statistical predicate is decided: an interval of pair differences against a limit.
 
 The whole interval below the limit passes, the whole interval at or above it fails, anything else
-is inconclusive. What is decided is what the report shows: nine significant digits, so that another
-machine's mathematics library gives the same bytes and the same verdict.
+is inconclusive. Of windows the interval is of means of neighbouring ones (`Design.block`). What is
+decided is what the report shows: nine significant digits, so that another machine's mathematics
+library gives the same bytes and the same verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from analysis.gate.statistics import (
     pairs_to_decide,
     rounded,
     spread,
+    windows_to_decide,
 )
 from analysis.gate.validity import Objection
 from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, PredicateResult
@@ -53,6 +55,8 @@ def too_few_pairs(pairs: int, design: Design) -> Objection | None:
     if pairs >= design.least_pairs:
         return None
     why = f"needs {count(design.least_pairs, 'pair')} of runs, {pairs} given"
+    if design.windows:
+        why = f"needs {design.least_pairs} windows that are whole on both sides, {pairs} found"
     return Objection("too_few_pairs", why)
 
 
@@ -80,11 +84,12 @@ def missing_values(
 def too_few_eligible(
     runs: Sequence[GateRun], by_run: Mapping[str, Row], least: int
 ) -> Objection | None:
-    """Objection to a run with fewer requests than the statistic needs."""
-    fewest = min(by_run.get(r.run_id, {}).get("requests", 0) for r in runs)
+    """Objection to a run, or a window, with fewer requests than the statistic needs."""
+    fewest = min((by_run.get(r.run_id, {}).get("requests", 0) for r in runs), default=0)
     if fewest >= least:
         return None
-    why = f"needs at least {least} eligible requests a run, {fewest} given"
+    unit = "window and side" if any(r.parts for r in runs) else "run"
+    why = f"needs at least {least} eligible requests a {unit}, {fewest} given"
     return Objection("too_few_eligible", why)
 
 
@@ -104,7 +109,8 @@ def decide(
     if values and all(map(isfinite, values)):
         if not question.at_least:  # those are one side's shares, shown as such
             shown["effects"] = tuple(rounded(question.unit(v)) for v in values)
-        shown["estimate"] = rounded(question.unit(sum(values) / len(values)))
+        judged = blocks(values, design)
+        shown["estimate"] = rounded(question.unit(sum(judged) / len(judged)))
         if len(values) >= design.least_pairs:
             shown |= _bounds(question, design)
         if len(values) > 1:
@@ -128,9 +134,21 @@ def decide(
     return shown | {"verdict": INCONCLUSIVE, "why": standing[0].why, "reasons": codes}
 
 
+def blocks(values: Sequence[float], design: Design) -> list[float]:
+    """What an interval is made of: pairs' differences, or means of neighbouring windows'.
+
+    Windows behind the last whole block are left out; fewer than a block are one.
+    """
+    length = min(design.block(len(values)), len(values))
+    whole = len(values) // length * length
+    return [sum(values[k : k + length]) / length for k in range(0, whole, length)]
+
+
 def method(design: Design, of: str) -> str:
     """How an interval was made, for the report."""
     bound = percent(1 - design.tail)
+    if design.windows:
+        of = f"{of.replace('pair', 'window')}, means of neighbouring windows"
     return f"{of}; union of Student t and exact signed rank, each bound one-sided {bound}"
 
 
@@ -147,9 +165,10 @@ def adjusted(found: Sequence[PredicateResult]) -> tuple[PredicateResult, ...]:
 
 
 def _bounds(question: Question, design: Design) -> dict[str, Any]:
-    found = effect(question.values, design.tail)
+    values = blocks(question.values, design)
+    found = effect(values, design.tail)
     sign = -1 if question.at_least else 1
-    p = p_above([sign * v for v in question.values], sign * question.raw_limit)
+    p = p_above([sign * v for v in values], sign * question.raw_limit)
     return {
         "low": rounded(question.unit(found.low)),
         "high": rounded(question.unit(found.high)),
@@ -164,7 +183,7 @@ def _verdict(
     verdict = _side(Interval(shown["low"], shown["high"]), question)
     if verdict != INCONCLUSIVE:
         return verdict, None if verdict == PASS else "limit_exceeded"
-    found = effect(question.values, design.tail)
+    found = effect(blocks(question.values, design), design.tail)
     alone = {
         _side(Interval(rounded(question.unit(i.low)), rounded(question.unit(i.high))), question)
         for i in (found.student, found.ranks)
@@ -181,10 +200,16 @@ def _side(interval: Interval, question: Question) -> str:
 
 
 def _needed(question: Question, design: Design) -> int | None:
-    values = question.values
+    values = blocks(question.values, design)
+    if len(values) < 2:  # noqa: PLR2004 - a spread needs two
+        return None
     distance = abs(question.raw_limit - sum(values) / len(values))
-    least = max(design.least_pairs, len(values))
-    return pairs_to_decide(distance, spread(values), design.tail, least)
+    if not design.windows:
+        least = max(design.least_pairs, len(values))
+        return pairs_to_decide(distance, spread(values), design.tail, least)
+    return windows_to_decide(
+        distance, spread(values), design.tail, len(values), len(question.values)
+    )
 
 
 def _words(question: Question, shown: Mapping[str, Any], reason: str | None) -> str:

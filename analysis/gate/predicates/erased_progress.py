@@ -165,11 +165,14 @@ def _in_words(faults: Sequence[Row]) -> str:
 
 
 def _different_work(runs: Sequence[GateRun], found: Mapping[str, Row]) -> str:
-    """Why the sides did different work; empty where lengths were forced or totals are close."""
+    """Why the sides did different work; empty where lengths were forced or totals are close.
+
+    Live runs were not offered the same requests: of them the request mix is compared.
+    """
     free = {
         r.pair
         for r in runs
-        if r.value("kind") != "driven" or found.get(r.run_id, {}).get("stopped")
+        if r.value("kind") == "driven" and found.get(r.run_id, {}).get("stopped")
     }
     for pair in sorted(free):
         totals_of = [

@@ -84,7 +84,7 @@ def judge_increase(
         else []
     )
     least = ceil(_LARGE_ENOUGH / exact(limit))
-    fewest = min(r.offered or 0 for r in runs)
+    fewest = min((r.offered or 0 for r in runs), default=0)
     decided = decide(
         Question("the share of failed requests changed by", differences, limit, limit),
         design,

@@ -51,8 +51,12 @@ def read(
     design: Design,
 ) -> list[Row]:
     """Good, bad and unknown requests of every run that has eligible ones."""
-    limits = dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
-    return slice_rows(db, "good_requests", part, runs, design, **limits)
+    return slice_rows(db, "good_requests", part, runs, design, **limits_of(predicate))
+
+
+def limits_of(predicate: Predicate) -> dict[str, int | None]:
+    """Every latency's objective in microseconds, None where it is none."""
+    return dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
 
 
 def judge(
@@ -162,7 +166,12 @@ def _rates(runs: Sequence[GateRun], by_run: Mapping[str, Row]) -> str:
     for side in SIDES:
         rows = [by_run.get(r.run_id) for r in of_side(runs, side)]
         windows = [row["send_window_us"] for row in rows if row and row["send_window_us"]]
-        if len(windows) < len(rows) or min(windows) <= 0 or any(r["unknown"] for r in rows if r):
+        if (
+            not rows
+            or len(windows) < len(rows)
+            or min(windows) <= 0
+            or any(r["unknown"] for r in rows if r)
+        ):
             return ""
         good = sum(row["good"] for row in rows if row)
         shown.append(f"{good / (sum(windows) / 1_000_000):.3g}/s")

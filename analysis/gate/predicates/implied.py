@@ -1,9 +1,11 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P7 steady is decided here, P6 rollback_defined in its own module. P8 boundary, the request mix of
-windows and a required noise profile are not decided by this version: a gate that asks for one is
-inconclusive.
+P7 steady is decided here, P6 rollback_defined and the request mix of windows in their own modules.
+P8 boundary and a required noise profile are not decided by this version: a gate that asks for one
+is inconclusive.
 """
+
+from collections.abc import Sequence
 
 from analysis.gate.contract import Gate
 from analysis.gate.predicates.not_yet import not_available
@@ -12,20 +14,20 @@ from analysis.gate.verdict import INCONCLUSIVE, PASS, PredicateResult
 
 
 def judge(
-    gate: Gate, steady: Steadiness | None, rollback: PredicateResult | None
+    gate: Gate,
+    mix: Sequence[PredicateResult],
+    steady: Steadiness | None,
+    rollback: PredicateResult | None,
 ) -> list[PredicateResult]:
     """Results in a fixed order, each only where the gate asks for it.
 
-    `steady` is None for windows, `rollback` where the gate has none.
+    `mix` is empty of driven runs, `steady` None without statistics, `rollback` where there is none.
     """
-    windows = gate.design.kind == "windows"
-    found = []
-    if windows:
-        found.append(not_available("request-mix", "request_mix"))
+    found = [*mix]
     if gate.evidence.noise_profile == "required":
         found.append(not_available("noise-profile", "noise_profile"))
-    if any(p.statistical for p in gate.predicates):
-        found.append(not_available("steady", "steady") if steady is None else _steady(steady))
+    if steady is not None:
+        found.append(_steady(steady))
     if gate.boundary is not None:
         found.append(not_available("boundary", "boundary", "modelled"))
     if rollback is not None:

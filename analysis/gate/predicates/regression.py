@@ -59,10 +59,7 @@ def judge(
 ) -> list[PredicateResult]:
     """One result; `least` requests a run, `objections` are to any statistic of these runs."""
     by_run = {row["run_id"]: row for row in found}
-    values: dict[str, Any] = {
-        side: [_value(by_run.get(r.run_id), predicate) for r in of_side(runs, side)]
-        for side in SIDES
-    }
+    values = values_of(predicate, runs, by_run)
     floor = predicate.floor_us or 0
     pairs = list(zip(values["baseline"], values["candidate"], strict=True))
     limit = predicate.max_regression or 0.0
@@ -73,18 +70,13 @@ def judge(
         raw_limit=log1p(limit),
         unit=expm1,
     )
-    reached = _reached(pairs, predicate, design)
+    reached = cut_off(pairs, predicate, design)
     decided = decide(
         question,
         design,
         [
             too_few_pairs(len(pairs), design),
-            _follow_up(design),
-            unknown_end(runs),
-            missing_values(runs, by_run, predicate.field or ""),
-            too_few_eligible(runs, by_run, least),
-            _nobody(runs, by_run, predicate),
-            _zero(predicate, pairs, floor),
+            *standing(predicate, runs, by_run, design, least),
             *objections,
             reached.get("both"),
         ],
@@ -104,6 +96,36 @@ def judge(
             method=method(design, "ln((candidate + floor) / (baseline + floor)) per pair"),
             **decided,
         )
+    ]
+
+
+def values_of(
+    predicate: Predicate, runs: Sequence[GateRun], by_run: Mapping[str, Row]
+) -> dict[str, list[float | None]]:
+    """The statistic of every run of a side, in pair order; None where it is not known."""
+    return {
+        side: [_value(by_run.get(r.run_id), predicate) for r in of_side(runs, side)]
+        for side in SIDES
+    }
+
+
+def standing(
+    predicate: Predicate,
+    runs: Sequence[GateRun],
+    by_run: Mapping[str, Row],
+    design: Design,
+    least: int,
+) -> list[Objection | None]:
+    """Objections to the values themselves, however many pairs there are."""
+    values = values_of(predicate, runs, by_run)
+    pairs = list(zip(values["baseline"], values["candidate"], strict=True))
+    return [
+        _follow_up(design),
+        unknown_end(runs),
+        missing_values(runs, by_run, predicate.field or ""),
+        too_few_eligible(runs, by_run, least),
+        _nobody(runs, by_run, predicate),
+        _zero(predicate, pairs, predicate.floor_us or 0),
     ]
 
 
@@ -171,7 +193,7 @@ def _zero(
     return None
 
 
-def _reached(
+def cut_off(
     pairs: Sequence[tuple[float | None, float | None]], predicate: Predicate, design: Design
 ) -> dict[str, Any]:
     """Objections where a quantile reached the follow-up time, which is then all that is known.

@@ -316,7 +316,7 @@
     const own = rows.filter((r) => r.side !== "baseline" && r.low === undefined);
     const over = own.filter((r) => r.value > r.limit).length;
     const mean = rows.find((r) => r.low !== undefined);
-    const words = own[0].side === "candidate" ? "candidate" : "effects of pairs";
+    const words = own[0].side.replace("effect of a ", "effects of each ");
     draw(`effects-${k}`, rows, `Limit ${shown(rows[0].limit)}; ${words} ${
       own.slice(0, 24).map((r) => shown(r.value)).join(", ")}; ${over} of ${own.length} above it.${
       mean ? ` Mean ${shown(mean.value)}, interval ${shown(mean.low)} to ${shown(mean.high)}.` : ""}`);

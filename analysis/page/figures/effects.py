@@ -1,9 +1,10 @@
 """What each check saw, run by run, against its limit: a dot per run or per pair.
 
-A check that is decided over pairs shows the pairs' effects, their mean and its interval, because
-that is what its limit is for. Each check has its own unit, and so its own axis.
+A check that is decided over pairs, or windows, shows their effects, the mean and its interval,
+because that is what its limit is for. Each check has its own unit, and so its own axis.
 """
 
+from itertools import zip_longest
 from typing import Any
 
 from analysis.gate import cells
@@ -11,12 +12,15 @@ from analysis.gate.verdict import GateReport, PredicateResult
 from analysis.page.figures.theme import SIDE_COLOURS, SIDES, Spec, hover, quantity, spec
 
 MOST_CHECKS = 12
-PAIR, MEAN = "effect of a pair", "mean, with its interval"
+PAIR, WINDOW, MEAN = "pair", "window", "mean, with its interval"
 
 
-def effects(*, percent: bool, pairs: int, of_pairs: bool, bounded: bool) -> Spec:
-    """Dots and a dashed line. Rows: pair, side, value, limit; a mean has low and high."""
-    words = [PAIR, MEAN] if of_pairs else list(SIDES)
+def effects(*, percent: bool, pairs: int, of: str | None, bounded: bool) -> Spec:
+    """Dots and a dashed line. Rows: pair, side, value, limit; a mean has low and high.
+
+    `of`: whose effects the dots are, None where they are runs.
+    """
+    words = list(SIDES) if of is None else [_effect_of(of), MEAN]
     colours = SIDE_COLOURS["range"]
     axis = {"format": ".3~%" if percent else "~g", "tickCount": 5}
     dots = {
@@ -24,7 +28,7 @@ def effects(*, percent: bool, pairs: int, of_pairs: bool, bounded: bool) -> Spec
         "encoding": {
             "x": quantity("value", "measured", axis=axis),
             "y": {"field": "pair", "type": "nominal", "title": None, "sort": None},
-            **({} if of_pairs else {"yOffset": {"field": "side", "sort": words}}),
+            **({} if of else {"yOffset": {"field": "side", "sort": words}}),
             "color": {
                 "field": "side",
                 "type": "nominal",
@@ -64,7 +68,7 @@ def effects(*, percent: bool, pairs: int, of_pairs: bool, bounded: bool) -> Spec
     return spec(110 + 22 * min(pairs, 24), "Runs against a limit.", layer=layer)
 
 
-def effect_rows(result: PredicateResult) -> list[dict[str, Any]]:
+def effect_rows(result: PredicateResult, of: str = PAIR) -> list[dict[str, Any]]:
     """Dots of one check; none where the limit or a run's value is unknown.
 
     Where the check has pair effects they are the dots, with their mean and its interval.
@@ -73,7 +77,7 @@ def effect_rows(result: PredicateResult) -> list[dict[str, Any]]:
         return []
     if result.effects:
         rows = [
-            {"pair": f"pair {k + 1}", "side": PAIR, "value": value, "limit": result.limit}
+            {"pair": f"{of} {k + 1}", "side": _effect_of(of), "value": value, "limit": result.limit}
             for k, value in enumerate(result.effects)
         ]
         mean = {"pair": MEAN, "side": MEAN, "value": result.estimate, "limit": result.limit}
@@ -83,11 +87,26 @@ def effect_rows(result: PredicateResult) -> list[dict[str, Any]]:
         return []
     baseline = result.baseline or (None,) * len(result.candidate)
     return [
-        {"pair": f"pair {k + 1}", "side": side, "value": value, "limit": result.limit}
-        for k, pair in enumerate(zip(baseline, result.candidate, strict=True))
+        {"pair": f"{of} {k + 1}", "side": side, "value": value, "limit": result.limit}
+        for k, pair in enumerate(zip_longest(baseline, result.candidate))
         for side, value in zip(SIDES, pair, strict=True)
         if value is not None
     ]
+
+
+def unit(report: GateReport) -> str:
+    """What the differences of a report are of."""
+    return WINDOW if report.observational else PAIR
+
+
+def _row(result: PredicateResult, report: GateReport) -> str:
+    """What a row of a check is: what is counted over live runs has no windows."""
+    whole = report.observational and not result.effects and len(result.candidate) != report.pairs
+    return "run" if whole else unit(report)
+
+
+def _effect_of(of: str) -> str:
+    return f"effect of a {of}"
 
 
 def is_percent(result: PredicateResult) -> bool:
@@ -97,5 +116,5 @@ def is_percent(result: PredicateResult) -> bool:
 
 def shown(report: GateReport) -> list[tuple[PredicateResult, list[dict[str, Any]]]]:
     """Checks that have dots, at most `MOST_CHECKS`."""
-    found = [(p, effect_rows(p)) for p in report.predicates]
+    found = [(p, effect_rows(p, _row(p, report))) for p in report.predicates]
     return [(p, rows) for p, rows in found if rows][:MOST_CHECKS]

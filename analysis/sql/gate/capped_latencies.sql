@@ -5,11 +5,12 @@
 -- lost counts those that failed, or ended before they had the value; unknown those that should have
 -- the value and have none: missing is no zero.
 -- sum_us is exact; quantiles interpolate linearly (quantile_cont).
--- Binds: run_ids, warmup_us, follow_up_us, part (see eligible_requests), field.
+-- Binds: units and part (see eligible_requests), field.
 WITH
 observed AS (
     SELECT
         run_id,
+        follow_up_us,
         status,
         $field = 'tpot_us' AND without_tpot AS without,
         -- Before a request ended, these four are not what they will be.
@@ -23,7 +24,7 @@ observed AS (
             WHEN 'tpot_us' THEN tpot_us
             WHEN 'e2e_us' THEN e2e_us
         END AS observed_us
-    FROM eligible_requests($run_ids, $warmup_us, $follow_up_us, $part)
+    FROM eligible_requests($units, $part)
 ),
 
 judged AS (
@@ -38,7 +39,7 @@ capped AS (
     SELECT
         run_id,
         lost,
-        CASE WHEN lost OR observed_us > $follow_up_us THEN $follow_up_us ELSE observed_us END
+        CASE WHEN lost OR observed_us > follow_up_us THEN follow_up_us ELSE observed_us END
             AS value_us  -- what is null and not lost stays null
     FROM judged
     WHERE NOT without

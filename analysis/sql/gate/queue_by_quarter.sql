@@ -1,7 +1,7 @@
 -- Grain: one row per (run_id, quarter) of the eligible arrivals, quarters 1 to 4 by number.
 -- How long requests waited for their first schedule, cut off at follow_up_us as everywhere: a
 -- queue that grows from quarter to quarter is an engine that cannot keep up.
--- Binds: run_ids, warmup_us, follow_up_us, part (see eligible_requests).
+-- Binds: units and part (see eligible_requests).
 WITH capped AS (
     SELECT
         run_id,
@@ -10,11 +10,11 @@ WITH capped AS (
             WHEN
                 status NOT IN ('ok', 'censored')
                 OR (status = 'censored' AND queue_time_us IS NULL)
-                OR queue_time_us > $follow_up_us
-                THEN $follow_up_us
+                OR queue_time_us > follow_up_us
+                THEN follow_up_us
             ELSE queue_time_us  -- null stays null
         END AS value_us
-    FROM eligible_requests($run_ids, $warmup_us, $follow_up_us, $part)
+    FROM eligible_requests($units, $part)
 )
 
 SELECT

@@ -1,12 +1,10 @@
--- Grain: one row per run_id with a known end of observation.
+-- Grain: one row per unit: a run with a known end of observation, or a window.
 -- Eligible requests of one slice.
--- Binds: run_ids, warmup_us, follow_up_us, part (see eligible_requests).
+-- Binds: units and part (see eligible_requests).
 SELECT
-    m.run_id,
+    u.unit AS run_id,
     count(r.request_id) AS eligible
-FROM measured_runs AS m
-LEFT JOIN eligible_requests($run_ids, $warmup_us, $follow_up_us, $part) AS r
-    ON m.run_id = r.run_id
-WHERE list_contains($run_ids, m.run_id) AND m.drain_end_us IS NOT NULL
-GROUP BY m.run_id
-ORDER BY m.run_id;
+FROM (SELECT DISTINCT unnest(list_transform($units, lambda x: x.unit)) AS unit) AS u
+LEFT JOIN eligible_requests($units, $part) AS r ON u.unit = r.run_id
+GROUP BY u.unit
+ORDER BY u.unit;
