@@ -1,6 +1,7 @@
 """One replay from start to finish: refuse early, schedule, check, and hand back the ledger."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from replay.totals import exact_sum, totals
 from replay.vllm_v1.columns import columns_of
 from replay.vllm_v1.simulation import Notice, Outcome, Progress, Simulation
 from replay.workload import Workload
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_WORTH_COMPILING = 100  # requests from which machine code pays for whoever replays many times
 
 
 def replay(
@@ -58,13 +64,37 @@ def replay(
     return Ledger(workload, config, rows, table, receipt)
 
 
+def request_outcomes(workload: Workload, config: Config, place: str = "workload") -> "pl.DataFrame":
+    """Rows of `requests.parquet` alone, for whoever replays one workload many times.
+
+    No event is kept and the oracle is not asked, which takes most of a replay's time: what it says
+    of the ledger of the same inputs is what these rows rest on. Requests left at `max_ticks` are
+    censored. Raises `InputError` for what cannot be replayed and `Unfinished` where requests are
+    left that no row can say anything about.
+    """
+    check_limits(workload, config, place)
+    rows, why, _ = _SCHEDULERS[config.engine.profile](
+        workload, config, None, None, again=len(workload) >= _WORTH_COMPILING
+    )
+    table = request_table(workload, rows, timed=config.timing is not None)
+    if left := int(table["status"].null_count()):
+        raise Unfinished(f"{place}: {left} of {len(workload)} requests were unfinished at {why}")
+    return table
+
+
 # Rows, where the replay ends if requests are left, and what timed steps came to.
 _Scheduled = tuple[Rows, str, TimedSteps | None]
 
 
 def _lab(
-    workload: Workload, config: Config, progress: Progress | None, _notice: Notice | None
+    workload: Workload,
+    config: Config,
+    progress: Progress | None,
+    _notice: Notice | None,
+    *,
+    again: bool = False,
 ) -> _Scheduled:
+    del again  # there is no machine code of the lab
     rows = to_rows(replay_lab(workload, config))
     if progress is not None:
         progress(len(workload), len(workload))
@@ -72,9 +102,16 @@ def _lab(
 
 
 def _vllm_v1(
-    workload: Workload, config: Config, progress: Progress | None, notice: Notice | None
+    workload: Workload,
+    config: Config,
+    progress: Progress | None,
+    notice: Notice | None,
+    *,
+    again: bool = False,
 ) -> _Scheduled:
-    simulation = Simulation(columns_of(workload), config, notice=notice)
+    """One of many replays (`again`) takes machine code, however short it is."""
+    interpreted = False if again else None
+    simulation = Simulation(columns_of(workload), config, interpreted=interpreted, notice=notice)
     rows = np.concatenate([*simulation.run(progress), *simulation.censor()])
     why = simulation.why_unfinished()
     if simulation.outcome is Outcome.NO_PROGRESS:
@@ -87,7 +124,7 @@ def _end_of_ticks(config: Config) -> str:
     return f"tick {config.limits.max_ticks} (limits.max_ticks)"
 
 
-_Scheduler = Callable[[Workload, Config, Progress | None, Notice | None], _Scheduled]
+_Scheduler = Callable[..., _Scheduled]
 _SCHEDULERS: Mapping[str, _Scheduler] = {"lab": _lab, "vllm-v1": _vllm_v1}
 
 

@@ -11,6 +11,7 @@ import duckdb
 import polars as pl
 from stored import recorded
 
+from analysis.gate.boundary.scan import Replayer
 from analysis.gate.contract import Gate
 from analysis.gate.gate_file import parse_gate, read_gate
 from analysis.gate.run import evaluate
@@ -56,13 +57,18 @@ class Judged:
         return found
 
 
-def judged(gate: Gate, runs: Sequence[Run], ledgers: Sequence[Ledger] = ()) -> Judged:
+def judged(
+    gate: Gate,
+    runs: Sequence[Run],
+    ledgers: Sequence[Ledger] = (),
+    replayer: Replayer | None = None,
+) -> Judged:
     """The answer over runs, baseline and candidate in turn, in a store of its own."""
     db = connect(None)
     for run in runs:
         load_run(db, run)
     ids = [r.run_id for r in runs]
-    report = evaluate(db, gate, ids[::2], ids[1::2], ledgers)
+    report = evaluate(db, gate, ids[::2], ids[1::2], ledgers, replayer)
     for ledger in ledgers:
         load_ledger(db, ledger)
     return Judged(db, gate, report)

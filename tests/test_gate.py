@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from stored import metrics_only
 
+from analysis.gate.boundary.scan import Replayer
 from analysis.gate.comparability import FIELDS, GateRun, compare, same
 from analysis.gate.contract import CHANGEABLE, Gate
 from analysis.gate.evidence import by_run
@@ -193,13 +194,17 @@ def answer(
     baseline: Run | Sequence[Run],
     cand: Run | Sequence[Run],
     ledgers: Sequence[Ledger] = (),
+    replayer: Replayer | None = None,
+    other_rates: tuple[Sequence[Run], Sequence[Run]] = ((), ()),
 ) -> GateReport:
     """The gate's report over runs loaded in memory; also held to the shipped schema."""
     sides = [[side] if isinstance(side, Run) else list(side) for side in (baseline, cand)]
     db = emptied()
-    for run in {r.run_id: r for side in sides for r in side}.values():
+    for run in {r.run_id: r for side in (*sides, *other_rates) for r in side}.values():
         load_run(db, run, workloads=False)
-    report = evaluate(db, gate, *([r.run_id for r in s] for s in sides), ledgers)
+    base_ids, cand_ids = ([r.run_id for r in side] for side in sides)
+    base_others, cand_others = ([r.run_id for r in side] for side in other_rates)
+    report = evaluate(db, gate, base_ids, cand_ids, ledgers, replayer, (base_others, cand_others))
     record = json.loads(canonical_json(report_json(report)))
     validator().validate(record)
     assert load_gate_report(db, record)

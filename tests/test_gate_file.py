@@ -350,7 +350,8 @@ def test_the_demo_gate_can_be_read_and_explained():
     assert "6 pairs of runs planned (12 runs)" in text
     assert "at least 150 in every candidate run" in text
     assert "Today this gate can be decided completely." in text
-    assert "can fail or refuse, but not pass" in "\n".join(explain(parse_gate(example(), "g")))
+    later = example() | {"evidence": {"noise_profile": "required"}}
+    assert "can fail or refuse, but not pass" in "\n".join(explain(parse_gate(later, "g")))
 
 
 def test_explain_says_when_a_gate_can_be_decided_today():

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from chromium import Page, page
-from pages import ROOT, Judged, demo, hostile
+from pages import ROOT, Judged, demo, hostile, judged
+from test_gate_boundary import EDGE, both, gate_of, sides
 
 from analysis.page import panels
 from analysis.page.build import page_of
+from preempt.boundary import replayer
 
 pytestmark = pytest.mark.browser
 
@@ -181,6 +183,25 @@ def test_a_mark_tells_of_itself_and_is_picked_by_a_click(tmp_path: Path):
         assert 4 == await tab.value("document.scripts.length")
 
     visit(tmp_path, look, hostile)
+
+
+def edge() -> Judged:
+    """A pair whose verdict a little more load would change, as modelled."""
+    runs = [run for side in sides([1.0]) for run in side]
+    return judged(gate_of(steps=EDGE), runs, both(), replayer())
+
+
+def test_a_boundary_is_drawn_with_its_crossing(tmp_path: Path):
+    """The strip is there, and its sentence has every estimate, its side and the bracket."""
+
+    async def look(tab: Page) -> None:
+        marks = await tab.value("document.querySelectorAll('#chart-boundary-0 svg path').length")
+        assert marks >= 3
+        told = await tab.value("document.getElementById('summary-boundary-0').textContent")
+        assert "times 1: +0.34 %, ✓ within the limit" in told
+        assert "times 1.4: +102 %, ✕ beyond the limit. Crosses the limit between x 1.34" in told
+
+    visit(tmp_path, look, edge)
 
 
 def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path):

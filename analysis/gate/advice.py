@@ -30,6 +30,13 @@ _AFTER_REFUSAL = (
 )
 # What to do about what stays open, where more pairs would not help.
 _AFTER_INCONCLUSIVE = (
+    (
+        "measure_boundary",
+        "drive both sides at the rates that the boundary names (preempt collect drive --speed) and"
+        " judge again with boundary.measured",
+    ),
+    ("model_disagrees", "give ledgers of a model that fits these runs (preempt calibrate)"),
+    ("not_applicable", "name a rate that the model reads under boundary.rates"),
     ("order_not_balanced", "make the runs again in ABBA order, the two of a pair back to back"),
     ("saturated", "measure at a load that the baseline keeps up with"),
     ("censored", "observe longer: raise follow_up_us, and drain at least that long"),

@@ -57,6 +57,7 @@ LATENCY_FIELDS = (
     "e2e_us",
 )
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+ARRIVAL = "arrival"  # the rate of a boundary that runs can be driven at
 KINDS = ("erased_progress", "repeated_preemption", "regression", "goodput", "failures")
 
 

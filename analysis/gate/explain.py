@@ -5,6 +5,7 @@ For the person who reviews a gate file before anyone spends GPU hours on its run
 
 from math import ceil
 
+from analysis.gate.boundary.words import boundary_needs, boundary_words, stays_open
 from analysis.gate.contract import Design, Gate, Predicate, Slice
 from analysis.gate.power import power
 from analysis.gate.predicates.common import count, exact, percent
@@ -34,10 +35,7 @@ def explain(gate: Gate) -> list[str]:
     if design.windows:
         lines += _mix(design)
     if gate.boundary is not None:
-        rates = ", ".join(gate.boundary.rates)
-        lines.append(
-            f"  - boundary (not decided by this version): the verdict stays when {rates} change"
-        )
+        lines.append(f"  - boundary (modelled replays): {boundary_words(gate)}")
     if gate.rollback is not None:
         lines.append(
             f"  - rollback-defined (deterministic): back to {gate.rollback.to} on"
@@ -79,7 +77,7 @@ def _mix(design: Design) -> list[str]:
 
 def _able(gate: Gate) -> list[str]:
     """Whether this version can bring the gate to a pass."""
-    if gate.boundary or gate.evidence.noise_profile == "required":
+    if stays_open(gate) or gate.evidence.noise_profile == "required":
         return ["Today this gate can fail or refuse, but not pass: parts of it stay inconclusive."]
     return ["Today this gate can be decided completely."]
 
@@ -133,7 +131,7 @@ def _needs(gate: Gate) -> list[str]:
             "off": "Ledgers: none are taken.",
         }[gate.evidence.modelled]
     )
-    return lines
+    return lines + boundary_needs(gate)
 
 
 def _windows(design: Design, looks: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.gate.contract import (
+    ARRIVAL,
     CHANGEABLE,
     HARD_FIELDS,
     SCHEMA,
@@ -52,7 +53,7 @@ _TABLES = (
     "boundary",
     "rollback",
 )
-_RATES = ("arrival", "prefill_tokens_per_tick", "transfer_bytes_per_tick")
+_RATES = (ARRIVAL, "prefill_tokens_per_tick", "transfer_bytes_per_tick")
 _PRESENCE = ("required", "optional", "off")
 _MOST_PAIRS = 1000
 _MOST_SLICES = 64
@@ -72,11 +73,15 @@ def parse_gate(raw: Mapping[str, Any], place: str) -> Gate:
             raise InputError(place, key, "is required", "nothing")
     slices = _slices(raw.get("slices", {}), place)
     predicates = parse_predicates(raw.get("predicate", []), {s.name for s in slices}, place)
+    evidence = _evidence(raw.get("evidence", {}), place)
+    if "boundary" in raw and evidence.modelled == "off":
+        rule = 'must not be "off" where there is a [boundary], which is replayed from ledgers'
+        raise InputError(place, "evidence.modelled", rule)
     return Gate(
         name=identifier(raw["name"], place, "name"),
         change_fields=_change(raw["change"], place),
         design=_design(raw.get("design", {}), place),
-        evidence=_evidence(raw.get("evidence", {}), place),
+        evidence=evidence,
         slices=slices,
         predicates=predicates,
         boundary=_boundary(raw["boundary"], place) if "boundary" in raw else None,
@@ -196,11 +201,12 @@ def _boundary(raw: Any, place: str) -> Boundary:
     rates = names(raw["rates"], place, "boundary.rates", least=1)
     for rate in rates:
         choice(rate, place, "boundary.rates", _RATES)
-    return Boundary(
-        rates=rates,
-        steps=_steps(array(raw["steps"], place, "boundary.steps", least=1), place),
-        measured=boolean(raw.get("measured", False), place, "boundary.measured"),
-    )
+    measured = boolean(raw.get("measured", False), place, "boundary.measured")
+    if measured and ARRIVAL not in rates:
+        rule = "must be false where boundary.rates has no arrival: no other rate can be driven"
+        raise InputError(place, "boundary.measured", rule)
+    steps = _steps(array(raw["steps"], place, "boundary.steps", least=1), place)
+    return Boundary(rates=rates, steps=steps, measured=measured)
 
 
 def _steps(raw: Iterable[Any], place: str) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ mention or a table cell of its own.
 """
 
 from analysis.gate import cells
+from analysis.gate.boundary import tables as boundary
 from analysis.gate.comparability import show
 from analysis.gate.verdict import MOST_IDS, GateReport, PredicateResult
 from analysis.markdown import escape, table
@@ -23,6 +24,7 @@ def report_markdown(report: GateReport, report_sha256: str) -> str:
         *_context(report),
         *_checks(report),
         *_effects(report),
+        *_boundary(report),
         *_statuses(report),
         "## Limitations",
         "",
@@ -104,6 +106,15 @@ def _effects(report: GateReport) -> list[str]:
         return []
     headings = ("check", "statistic", "effect of each pair", "limit", "method")
     return ["## Pair effects", "", *table(headings, rows), ""]
+
+
+def _boundary(report: GateReport) -> list[str]:
+    rows, facts = boundary.rows(report), boundary.facts(report)
+    if not rows and not facts:
+        return []
+    shown = table(boundary.HEADINGS, rows, _MOST_CHARACTERS) if rows else []
+    told = [f"- {_words(text)}" for text in facts]
+    return ["## Boundary", "", *shown, *([""] if shown else []), *told, *([""] if told else [])]
 
 
 def _ids(result: PredicateResult) -> str:

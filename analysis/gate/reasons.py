@@ -15,6 +15,8 @@ INCONCLUSIVE = {
     "different_work": "the two sides did not do the same work",
     "estimators_disagree": "two ways to estimate the effect lead to different verdicts",
     "measure_boundary": "a small change of load moves the verdict: measure there",
+    "model_disagrees": "the model is not on the measured side of a limit",
+    "not_applicable": "the model reads none of the rates that were to be changed",
     "order_not_balanced": "the runs' order favours one side",
     "modelled_only": "only modelled evidence is there, and it may not decide this",
     "statistics_not_available": "this version does not decide this check",

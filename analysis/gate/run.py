@@ -5,9 +5,13 @@ a manifest that contradicts its place, rows that do not add up to what was offer
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.gate.boundary import measured as at_rates
+from analysis.gate.boundary.modelled import tests_of
+from analysis.gate.boundary.models import find_models
+from analysis.gate.boundary.scan import Replayer, Scan, scan
 from analysis.gate.comparability import (
     Comparability,
     GateRun,
@@ -20,6 +24,7 @@ from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
 from analysis.gate.modelled import check_ledgers
 from analysis.gate.pairing import check_counts, place_runs, refuse_placement
+from analysis.gate.predicates import boundary as standing
 from analysis.gate.predicates import (
     erased_progress,
     failures,
@@ -52,40 +57,82 @@ def evaluate(
     baseline_ids: Sequence[str],
     candidate_ids: Sequence[str],
     ledgers: Sequence["Ledger"] = (),
+    replayer: Replayer | None = None,
+    other_rates: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> GateReport:
-    """Report of a gate; the i-th baseline and the i-th candidate run are pair i, or replicas."""
+    """Report of a gate; the i-th baseline and the i-th candidate run are pair i, or replicas.
+
+    A gate with a boundary has its ledgers replayed by `replayer`; `other_rates` are baseline and
+    candidate runs that were driven at its arrival rates, and no pairs of the statistics.
+    """
     check_counts(baseline_ids, candidate_ids, gate.design)
-    loaded = by_run(rows(db, "runs", run_ids=[*baseline_ids, *candidate_ids]))
-    for run_id in (*baseline_ids, *candidate_ids):
-        if run_id not in loaded:
-            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    at_rates.check_ids(gate.boundary, (baseline_ids, candidate_ids), other_rates)
+    loaded = _loaded(db, [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]])
     refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
     if refusal is not None:
         return _report(gate, refusal)
     runs = place_runs(loaded, baseline_ids, candidate_ids, gate.design)
+    others = tuple(
+        replace(r, pair=r.pair + len(baseline_ids))
+        for r in place_runs(loaded, *other_rates, gate.design)
+    )
+    everything = (*runs, *others)
     summaries = _summaries(db, gate, runs)
-    bare = refuse_without_requests({s.run_id: s.requests for s in summaries}, runs)
+    sizes = {s.run_id: s.requests for s in (*summaries, *_summaries(db, gate, others))}
+    bare = refuse_without_requests(sizes, everything)
     if bare.refused:
         known = tuple(s for s in summaries if s.requests or s.offered is not None)
         return _report(gate, bare, runs, known)
-    imported = refuse_imported(runs)
-    if imported.refused:
+    if (imported := refuse_imported(everything)).refused:
         return _report(gate, imported, runs, summaries)
-    compared = compare(runs, gate.change_fields, request_differences=_differences(db, gate, runs))
+    differences = _differences(db, gate, everything)
+    compared = compare(everything, gate.change_fields, request_differences=differences)
     if gate.design.windows:
-        compared = require_start(compared, runs)
+        compared = require_start(compared, everything)
     if compared.refused:
         return _report(gate, compared, runs, summaries)
     checks = check_ledgers(db, ledgers, runs, gate.evidence)
+    results = judge(db, gate, runs, summaries, checks)
     return _report(
         gate,
         compared,
         runs,
         summaries,
         slices=_slices(db, gate, runs),
-        predicates=judge(db, gate, runs, summaries, checks),
+        **_boundary(db, gate, results, (runs, others), ledgers, replayer),
         ledgers=tuple(check.receipt_sha256 for check in checks),
     )
+
+
+def _loaded(db: "duckdb.DuckDBPyConnection", run_ids: Sequence[str]) -> dict[str, Row]:
+    """Rows of runs by their ids; one that is not there is an `InputError`."""
+    loaded = by_run(rows(db, "runs", run_ids=run_ids))
+    for run_id in run_ids:
+        if run_id not in loaded:
+            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    return loaded
+
+
+def _boundary(
+    db: "duckdb.DuckDBPyConnection",
+    gate: Gate,
+    results: Sequence[PredicateResult],
+    runs: tuple[Sequence[GateRun], Sequence[GateRun]],
+    ledgers: Sequence["Ledger"],
+    replayer: Replayer | None,
+) -> dict[str, Any]:
+    """What a boundary adds to a report; `runs` are those of the pairs, and at other rates."""
+    if gate.boundary is None:
+        return {"predicates": results}
+    tests = tests_of(gate)
+    cells = at_rates.measured_cells(db, gate, results, *runs)
+    models = find_models(db, ledgers, runs[0], gate.change_fields)
+    found = scan(models, gate.boundary, tests, gate.design, replayer)
+    rows_of = standing.judge(gate.boundary, tests, found, cells, results)
+    return {
+        "predicates": implied.with_boundary(results, rows_of),
+        "boundary": standing.record(found, cells),
+    }
 
 
 def judge(
@@ -296,6 +343,8 @@ def _report(
 ) -> GateReport:
     design = asdict(gate.design) | {"least_pairs": gate.design.least_pairs}
     empty: dict[str, Any] = {"slices": (), "predicates": (), "ledgers": ()}
+    if gate.boundary is not None:
+        empty["boundary"] = standing.record(Scan(why="was not looked at"), ())
     rollback = None if gate.rollback is None else asdict(gate.rollback)
     return GateReport(
         gate_name=gate.name,
@@ -305,7 +354,6 @@ def _report(
         runs=summaries,
         limitations=limitations(gate, runs),
         notes=notes(gate, compared, runs),
-        boundary=None if gate.boundary is None else {"cells": [], "bracket": None},
         rollback=rollback,
         windows=_windows(gate, runs) if gate.design.windows else None,
         **(empty | judged),

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analysis.gate import cells
+from analysis.gate.boundary import tables as boundary
 from analysis.gate.comparability import show
 from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, REFUSED, GateReport
 from replay.strict import printable
@@ -28,6 +29,10 @@ def print_report(report: GateReport, console: "Console") -> None:
         console.print(_checks(report, wide=console.width >= _WIDE))
     if any(p.effects for p in report.predicates):
         console.print(_effects(report))
+    if boundary.strips(report):
+        console.print(_boundary(report))
+    for text in boundary.facts(report):
+        console.print(Text(f"boundary: {text}"))
     if report.runs:
         console.print(_statuses(report))
 
@@ -95,6 +100,19 @@ def _effects(report: GateReport) -> "Table":
     for p in report.predicates:
         if p.effects:
             table.add_row(Text(printable(p.id)), Text(f"{cells.what(p)}: {cells.effects(p)}"))
+    return table
+
+
+def _boundary(report: GateReport) -> "Table":
+    """Each limit at other rates."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_edge=False, pad_edge=False)
+    for name in boundary.HEADINGS:
+        table.add_column(name, overflow="fold")
+    for row in boundary.rows(report):
+        table.add_row(*map(Text, row))
     return table
 
 

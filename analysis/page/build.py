@@ -15,6 +15,7 @@ from analysis.page import answer, panels
 from analysis.page.bundle import charts_script
 from analysis.page.data import columnar, page_data
 from analysis.page.escape import json_script, text
+from analysis.page.figures import boundary
 from analysis.page.figures.effects import is_percent, shown
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def page_of(data: dict[str, Any], report: GateReport, report_sha256: str) -> str
     style, script, charts = _asset("page.css"), _asset("page.js"), charts_script()
     effects = [{"percent": is_percent(result), "rows": rows} for result, rows in shown(report)]
     values = columnar(data) | {"effects": effects, "rows_of_numbers": panels.NUMBERS}
+    values |= {"boundary": [rows for _, rows in boundary.shown(report)]}
     return Template(_asset("page.html")).substitute(
         policy=_policy(style, (charts, script)),
         title=text(f"{report.verdict}: {report.gate_name}"),
@@ -56,6 +58,7 @@ def _body(data: dict[str, Any], report: GateReport, report_sha256: str) -> str:
         ("changes", "What changed, what was equal", answer.comparison(report)),
         ("checks", "Checks", answer.checks(report)),
         ("effects", "Effects against limits", panels.effects_figure(report)),
+        ("boundary", "Boundary, at other rates", panels.boundary_figure(report)),
         ("numbers-of", "Numbers by slice and run", panels.choices(data)),
         ("statuses", "Requests by status", panels.statuses_figure(data)),
         ("latency", "Latency by preemptions, measured", panels.curves_figure(data)),

@@ -5,8 +5,18 @@ The page's script fills charts and texts; what a figure shows without a script i
 
 from typing import Any
 
+from analysis.gate.boundary import tables as rates
 from analysis.gate.verdict import GateReport
-from analysis.page.figures import conservation, curves, effects, fairness, pressure, statuses
+from analysis.page.escape import sentence
+from analysis.page.figures import (
+    boundary,
+    conservation,
+    curves,
+    effects,
+    fairness,
+    pressure,
+    statuses,
+)
 from analysis.page.figures.theme import SIDES, Spec
 from analysis.page.parts import Panel, absent, figure, form, moved, select, shown, sides
 from analysis.page.tables import table
@@ -36,6 +46,8 @@ def specs(report: GateReport) -> dict[str, Spec]:
             of=effects.unit(report) if result.effects else None,
             bounded=any("low" in row for row in rows),
         )
+    for k, (_, rows) in enumerate(boundary.shown(report)):
+        found[f"boundary-{k}"] = boundary.boundary(crossed=boundary.is_crossed(rows))
     return found
 
 
@@ -56,6 +68,28 @@ def effects_figure(report: GateReport) -> str:
     ]
     what = f"Each dot is a run, or the change of a {effects.unit(report)}"
     return figure(f"{what}; the dashed line is the limit.", panels)
+
+
+def boundary_figure(report: GateReport) -> str:
+    """A strip for each rate and limit, and the same as a table."""
+    told = "".join(f"<li>{sentence(text)}</li>" for text in rates.facts(report))
+    listed = f"<ul>{told}</ul>" if told else ""
+    found = boundary.shown(report)
+    if not found:
+        why = "The gate asks for no replays at other rates."
+        return listed + absent(
+            why if report.boundary is None else "Nothing was replayed at other rates."
+        )
+    panels = [
+        Panel(
+            f"boundary-{k}",
+            f"{strip['predicate']}: {strip['statistic']}, by {strip['rate']} ({strip['evidence']})",
+        )
+        for k, (strip, _) in enumerate(found)
+    ]
+    caption = "Where an estimate lies when one rate is multiplied; a grey bar holds a crossing."
+    rows = table("Estimates at other rates", rates.HEADINGS, rates.rows(report))
+    return figure(caption, panels) + listed + rows
 
 
 def choices(data: Data) -> str:

@@ -158,6 +158,8 @@ def compare_command(
         gate_path=gate_path,
         **{side: tuple(sorted(names)) for side, names in runs.items()},
         ledger=ledger,
+        boundary_baseline=(),
+        boundary_candidate=(),
         db=None,
         out=out / VERDICT,
         exit_map=(),

@@ -11,6 +11,7 @@ import click
 from preempt.commands import options
 from preempt.commands.gate_watch import watch_command
 from preempt.commands.options import say
+from preempt.commands.progress import progress_shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,15 @@ def gate_group() -> None:
 @click.option("--baseline", metavar="RUN", multiple=True, required=True, help="Run of today.")
 @click.option("--candidate", metavar="RUN", multiple=True, required=True, help="Run of the change.")
 @click.option("--ledger", metavar="DIR", type=options.PATH, multiple=True, help="Modelled ledger.")
+@click.option(
+    "--boundary-baseline",
+    metavar="RUN",
+    multiple=True,
+    help="Run of today at another arrival rate, where boundary.measured.",
+)
+@click.option(
+    "--boundary-candidate", metavar="RUN", multiple=True, help="Run of the change at that rate."
+)
 @click.option("--db", metavar="FILE", type=options.PATH, help="Store to read; RUN is a run_id.")
 @click.option(
     "--out", metavar="DIR", type=options.PATH, help="Write report.json, .md, .html, junit.xml."
@@ -61,6 +71,8 @@ def run_command(
     baseline: tuple[str, ...],
     candidate: tuple[str, ...],
     ledger: tuple[Path, ...],
+    boundary_baseline: tuple[str, ...],
+    boundary_candidate: tuple[str, ...],
     db: Path | None,
     out: Path | None,
     exit_map: tuple[str, ...],
@@ -74,7 +86,8 @@ def run_command(
     RUN is a run directory, or with --db the run_id of a loaded run. Options repeat: the first
     baseline and the first candidate are a pair, and so on. Both sides must be equal in everything
     but the declared change, or the gate refuses. --ledger adds modelled evidence, which is shown
-    as such and never decides what was measured.
+    as such and never decides what was measured. Where the gate has a [boundary], the ledgers of
+    both sides are replayed at the rates it names.
 
     --github writes the report to $GITHUB_STEP_SUMMARY (1 MiB at most), verdict, reasons and report
     to $GITHUB_OUTPUT, and an annotation for each check that failed.
@@ -88,6 +101,7 @@ def run_command(
     from analysis.gate.gate_file import read_gate
     from analysis.gate.run import evaluate
     from analysis.gate.verdict import report_json
+    from preempt.boundary import replayer
     from replay.ledger import read_ledger
 
     mapping, places = _exit_map(exit_map), _github_files() if github else None
@@ -95,8 +109,13 @@ def run_command(
         raise click.UsageError("--github or --json, not both: both write to standard output.")
     gate = read_gate(gate_path)
     ledgers = [read_ledger(path) for path in ledger]
-    with evidence(db, baseline, candidate, joined=bool(ledgers)) as (store, sides):
-        report = replace(evaluate(store, gate, *sides, ledgers), exit_map=mapping)
+    given = (*baseline, *boundary_baseline), (*candidate, *boundary_candidate)
+    stored = evidence(db, *given, joined=bool(ledgers))
+    with stored as (store, (base, cand)), progress_shown(quiet=quiet) as progress:
+        judged, others = zip(_split(base, baseline), _split(cand, candidate), strict=True)
+        found = evaluate(store, gate, *judged, ledgers, replayer(progress.phase), others)
+        progress.close()
+        report = replace(found, exit_map=mapping)
         record = report_json(report)
         page = _page(store, gate, report, record, ledgers if db is None else ()) if out else ""
     if out is not None:
@@ -255,6 +274,11 @@ def evidence(
                 [loaded[Path(name).resolve()] for name in candidate],
             ),
         )
+
+
+def _split(run_ids: Sequence[str], pairs: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Runs of the pairs, and those at other rates, which were given after them."""
+    return run_ids[: len(pairs)], run_ids[len(pairs) :]
 
 
 def _exit_map(pairs: Sequence[str]) -> tuple[tuple[str, int], ...]:

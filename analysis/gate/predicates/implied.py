@@ -1,8 +1,8 @@
 """Checks that follow from a gate as a whole and have no `[[predicate]]` table of their own.
 
-P7 steady is decided here, P6 rollback_defined and the request mix of windows in their own modules.
-P8 boundary and a required noise profile are not decided by this version: a gate that asks for one
-is inconclusive.
+P7 steady is decided here, P6 rollback_defined, P8 boundary and the request mix of windows in their
+own modules. A required noise profile is not decided by this version: a gate that asks for one is
+inconclusive.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,17 @@ def judge(
         found.append(not_available("noise-profile", "noise_profile"))
     if steady is not None:
         found.append(_steady(steady))
-    if gate.boundary is not None:
-        found.append(not_available("boundary", "boundary", "modelled"))
     if rollback is not None:
         found.append(rollback)
     return found
+
+
+def with_boundary(
+    results: Sequence[PredicateResult], boundary: Sequence[PredicateResult]
+) -> tuple[PredicateResult, ...]:
+    """The rows of P8 in their place, before the way back: they need the others' estimates."""
+    back = [r for r in results if r.kind == "rollback_defined"]
+    return (*(r for r in results if r.kind != "rollback_defined"), *boundary, *back)
 
 
 def _steady(steady: Steadiness) -> PredicateResult:

@@ -1,6 +1,6 @@
 """The one answer to everything that this version cannot decide: inconclusive, and why.
 
-Boundaries and noise profiles come with a later version.
+Noise profiles come with a later version.
 """
 
 from analysis.gate.verdict import PredicateResult

@@ -322,6 +322,16 @@
       mean ? ` Mean ${shown(mean.value)}, interval ${shown(mean.low)} to ${shown(mean.high)}.` : ""}`);
   });
 
+  const showBoundary = () => packed.boundary.forEach((rows, k) => {
+    const own = rows.filter((r) => r.multiplier !== undefined);
+    const across = rows.filter((r) => r.low !== undefined).map((r) => r.crosses);
+    const sides = new Set(own.map((r) => r.side).filter((side) => !side.startsWith("?")));
+    draw(`boundary-${k}`, rows, `${own.slice(0, 24).map((r) =>
+      `times ${format(r.multiplier)}: ${r.shown}, ${r.side}`).join("; ")}. ${
+      across.length ? `Crosses the limit ${across.join(" and ")}.`
+        : sides.size > 1 ? "Lies on both sides of the limit." : "No crossing in these steps."}`);
+  });
+
   const showChoice = () => { showNumbers(); showStatuses(); showCurves(); showFairness(); };
   const follow = (names, show) => names.forEach((name) =>
     element(`choose-${name}`)?.addEventListener("change", show));
@@ -334,6 +344,7 @@
   for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
   fillEvents();
   showEffects();
+  showBoundary();
   if (element("choose-slice")) showChoice();
   if (element("choose-pair")) showPressure();
   showModelled();
