@@ -142,8 +142,11 @@ def event_frame(ledger: AnyLedger, place: str) -> pl.DataFrame:
     return frame
 
 
-def run_row(run: Run) -> dict[str, Any]:
-    """Row of `measured_runs`: the manifest flattened, and what was derived from the run."""
+def run_row(run: Run, *, workloads: bool = True) -> dict[str, Any]:
+    """Row of `measured_runs`: the manifest flattened, and what was derived from the run.
+
+    Without `workloads` nobody asks which workload its requests are, which takes longest.
+    """
     place = str(run.path)
     row = {path.replace(".", "_"): _flat(run.manifest, path) for path in manifest_fields()}
     offered = run.offered
@@ -158,7 +161,7 @@ def run_row(run: Run) -> dict[str, Any]:
     return row | {
         "offered_requests": stated["requests"],
         "offered_workload_sha256": stated["workload_sha256"],
-        "run_workload_sha256": _run_workload_sha256(run),
+        "run_workload_sha256": _run_workload_sha256(run) if workloads else None,
         "manifest_sha256": sha256(manifest),
         "manifest": manifest.decode(),
     }

@@ -87,14 +87,17 @@ class Loaded:
         return self.state == ADDED
 
 
-def load_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool = False) -> bool:
+def load_run(
+    db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool = False, workloads: bool = True
+) -> bool:
     """Add a run; False if it is there already with the same content.
 
     One that was loaded while it was collected, and has only grown since, is replaced. Any other
-    content under its id is a `ContentConflict`, unless `refresh` asks to replace that, too.
+    content under its id is a `ContentConflict`, unless `refresh` asks to replace that, too. Without
+    `workloads` nothing is made that joins it to ledgers: for a store that holds none.
     """
     with transaction(db, str(run.path)):
-        return _add_run(db, run, refresh=refresh) != THERE
+        return _add_run(db, run, refresh=refresh, workloads=workloads) != THERE
 
 
 def load_ledger(
@@ -208,13 +211,16 @@ def _add(
     return Loaded(path, "gate report", found["report_sha256"], None, state)
 
 
-def _add_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool) -> str:
-    row, tables = frames.run_row(run), {t: getattr(run, a) for t, a in _RUN_TABLES.items()}
+def _add_run(
+    db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool, workloads: bool = True
+) -> str:
+    row = frames.run_row(run, workloads=workloads)
+    tables = {t: getattr(run, a) for t, a in _RUN_TABLES.items()}
     known = db.execute(
         "SELECT manifest_sha256, manifest FROM measured_runs WHERE run_id = ?", [run.run_id]
     ).fetchone()
     if known is None:
-        _insert_run(db, run, row, tables)
+        _insert_run(db, run, row, tables, workloads=workloads)
         return ADDED
     where = {"run_id": run.run_id}
     differing = [n for n, f in tables.items() if not same_rows(db, n, f, where)]
@@ -229,7 +235,7 @@ def _add_run(db: duckdb.DuckDBPyConnection, run: Run, *, refresh: bool) -> str:
         )
     for name in ("measured_workloads", *tables):
         db.execute(f"DELETE FROM {name} WHERE run_id = ?", [run.run_id])  # noqa: S608 - own names
-    _insert_run(db, run, row, tables)
+    _insert_run(db, run, row, tables, workloads=workloads)
     return REFRESHED
 
 
@@ -238,9 +244,11 @@ def _insert_run(
     run: Run,
     row: Mapping[str, Any],
     tables: Mapping[str, "pl.DataFrame"],
+    *,
+    workloads: bool,
 ) -> None:
     insert_row(db, "measured_runs", row, replace=True)
-    for form in frames.workload_rows(run, row):
+    for form in frames.workload_rows(run, row) if workloads else ():
         insert_row(db, "measured_workloads", form)
     for name, frame in tables.items():
         insert_frame(db, name, frame)

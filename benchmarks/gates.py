@@ -34,13 +34,9 @@ _RARE = 0.1
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What became of the evaluations of one setting."""
+class Outcomes:
+    """What became of so many evaluations."""
 
-    shape: str
-    spread: float
-    effect: float
-    tests: int
     counts: Counter[str]
 
     def share(self, verdict: str) -> float:
@@ -58,6 +54,16 @@ class Cell:
         return 1.0 if seen == number else float(betaincinv(seen + 1, number - seen, _CONFIDENT))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cell(Outcomes):
+    """One setting of the simulation and what became of it."""
+
+    shape: str
+    spread: float
+    effect: float
+    tests: int
+
+
 def simulate(
     evaluations: int, seed: int, shape: str, spread: float, effect: float, tests: int = 1
 ) -> Cell:
@@ -70,7 +76,7 @@ def simulate(
         counts[
             overall(_verdict(_luck(rng, shape, design.pairs), spread, effect) for _ in range(tests))
         ] += 1
-    return Cell(shape, spread, effect, tests, counts)
+    return Cell(counts=counts, shape=shape, spread=spread, effect=effect, tests=tests)
 
 
 def _verdict(luck: Sequence[float], spread: float, effect: float) -> str:

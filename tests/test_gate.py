@@ -201,7 +201,7 @@ def answer(
     sides = [[side] if isinstance(side, Run) else list(side) for side in (baseline, cand)]
     db = emptied()
     for run in {r.run_id: r for side in (*sides, *other_rates) for r in side}.values():
-        load_run(db, run)
+        load_run(db, run, workloads=False)
     base_ids, cand_ids = ([r.run_id for r in side] for side in sides)
     base_others, cand_others = ([r.run_id for r in side] for side in other_rates)
     report = evaluate(db, gate, base_ids, cand_ids, ledgers, replayer, (base_others, cand_others))

@@ -6,6 +6,7 @@ before one of these exists.
 
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from analysis.comparable import ENGINE_FIELDS, SCHEDULER_FIELDS
@@ -109,7 +110,7 @@ class Design:
             return 1
         return max(BLOCK_WINDOWS, pairs // max(BLOCKS, least_for_ranks(self.tail)))
 
-    @property
+    @cached_property
     def tail(self) -> float:
         """One-sided error of each bound; a second look shares it with the first."""
         return float((1 - Fraction(repr(self.confidence))) / 2 / self.looks)

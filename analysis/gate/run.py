@@ -184,7 +184,7 @@ def _cases(
     design = gate.design
     if not design.windows:
         steady = _steadiness(db, gate, runs)
-        objections = _objections(gate, runs, steady)
+        objections = objections_to(gate, runs, steady)
         return _Cases(runs, summaries, runs, summaries, (), steady, objections)
     windows = cut(runs, design)
     steady = _steadiness(db, gate, windows.runs)
@@ -249,11 +249,16 @@ def _steadiness(
     if not any(p.statistical for p in gate.predicates):
         return None
     baseline = of_side(runs, "baseline")
-    quarters = slice_rows(db, "queue_by_quarter", None, baseline, gate.design)
+    # Run by run: each is sorted, and sorting all at once takes a lot of memory.
+    quarters = [
+        row
+        for run in baseline
+        for row in slice_rows(db, "queue_by_quarter", None, [run], gate.design)
+    ]
     return steadiness(quarters, baseline, gate.design.follow_up_us)
 
 
-def _objections(
+def objections_to(
     gate: Gate, runs: Sequence[GateRun], steady: Steadiness | None
 ) -> tuple[Objection | None, ...]:
     """What keeps every statistic of these runs from being decided.

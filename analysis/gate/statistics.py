@@ -165,9 +165,17 @@ def _walsh(values: Sequence[float]) -> "NDArray[np.float64]":
     import numpy as np
 
     found = np.sort(np.asarray(values, dtype=np.float64))
-    one, other = np.triu_indices(len(found))
+    one, other = _pairs_of(len(found))
     averages: NDArray[np.float64] = np.sort((found[one] + found[other]) / 2)
     return averages
+
+
+@lru_cache(maxsize=16)
+def _pairs_of(values: int) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
+    """Places of the two of each average."""
+    import numpy as np
+
+    return np.triu_indices(values)
 
 
 def _ranks(values: Sequence[float], tail: float) -> Interval:

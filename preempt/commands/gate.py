@@ -128,7 +128,8 @@ def run_command(
     ledgers = [read_ledger(path) for path in ledger]
     profile = None if noise is None else read_profile(noise)
     given = (*baseline, *boundary_baseline), (*candidate, *boundary_candidate)
-    with evidence(db, *given) as (store, (base, cand)), progress_shown(quiet=quiet) as progress:
+    stored = evidence(db, *given, joined=bool(ledgers))
+    with stored as (store, (base, cand)), progress_shown(quiet=quiet) as progress:
         judged, others = zip(_split(base, baseline), _split(cand, candidate), strict=True)
         replay = replayer(progress.phase)
         report = evaluate(store, gate, *judged, ledgers, replay, others, profile)

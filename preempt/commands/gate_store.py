@@ -8,9 +8,16 @@ from typing import Any
 
 @contextmanager
 def evidence(
-    path: Path | None, baseline: Sequence[str], candidate: Sequence[str]
+    path: Path | None,
+    baseline: Sequence[str],
+    candidate: Sequence[str],
+    *,
+    joined: bool = False,
 ) -> Iterator[tuple[Any, tuple[Sequence[str], Sequence[str]]]]:
-    """A store with the runs and both sides' run ids: a file as it is, or directories in memory."""
+    """A store with the runs and both sides' run ids: a file as it is, or directories in memory.
+
+    Only what is `joined` to ledgers has to know its workload's hash, which takes longest.
+    """
     from analysis import store
 
     if path is not None:
@@ -25,7 +32,7 @@ def evidence(
             place = Path(name).resolve()
             if place not in loaded:
                 run = read_run(Path(name))
-                store.load_run(db, run)
+                store.load_run(db, run, workloads=joined)
                 loaded[place] = run.run_id
         yield (
             db,

@@ -74,20 +74,25 @@ judged AS (
             AND coalesce(r.engine, s.engine) = s.engine
 ),
 
+faulty AS (
+    SELECT * FROM judged
+    WHERE fell OR end_differs OR short OR events_missing OR not_known OR no_row OR contradicted
+),
+
 faults AS (
-    SELECT run_id, request_id, 'fell' AS fault FROM judged WHERE fell
-    UNION ALL
-    SELECT run_id, request_id, 'end_differs' AS fault FROM judged WHERE end_differs
-    UNION ALL
-    SELECT run_id, request_id, 'short' AS fault FROM judged WHERE short
-    UNION ALL
-    SELECT run_id, request_id, 'events_missing' AS fault FROM judged WHERE events_missing
-    UNION ALL
-    SELECT run_id, request_id, 'not_known' AS fault FROM judged WHERE not_known
-    UNION ALL
-    SELECT run_id, request_id, 'no_row' AS fault FROM judged WHERE no_row
-    UNION ALL
-    SELECT run_id, request_id, 'contradicted' AS fault FROM judged WHERE contradicted
+    SELECT
+        run_id,
+        request_id,
+        unnest([
+            CASE WHEN fell THEN 'fell' END,
+            CASE WHEN end_differs THEN 'end_differs' END,
+            CASE WHEN short THEN 'short' END,
+            CASE WHEN events_missing THEN 'events_missing' END,
+            CASE WHEN not_known THEN 'not_known' END,
+            CASE WHEN no_row THEN 'no_row' END,
+            CASE WHEN contradicted THEN 'contradicted' END
+        ]) AS fault
+    FROM faulty
 ),
 
 numbers AS (
@@ -95,7 +100,7 @@ numbers AS (
         run_id,
         count(*) FILTER (fell OR end_differs OR short) AS violating,
         count(*) FILTER (events_missing OR not_known OR no_row OR contradicted) AS unknown
-    FROM judged
+    FROM faulty
     GROUP BY run_id
 )
 
@@ -108,5 +113,6 @@ SELECT
     n.unknown
 FROM faults AS f
 INNER JOIN numbers AS n ON f.run_id = n.run_id
+WHERE f.fault IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY f.run_id, f.fault ORDER BY f.request_id) <= $most_ids
 ORDER BY f.run_id, f.fault, f.request_id;

@@ -11,16 +11,14 @@ WITH judged AS (
         request_id,
         arrival_us,
         status,
-        -- Each objective: true, false, or null where the value is missing.
-        [
-            slo['queue_time_us'] IS NULL OR queue_time_us <= slo['queue_time_us'],
-            slo['requeue_time_us'] IS NULL OR requeue_time_us <= slo['requeue_time_us'],
-            slo['prefill_time_us'] IS NULL OR prefill_time_us <= slo['prefill_time_us'],
-            slo['decode_time_us'] IS NULL OR decode_time_us <= slo['decode_time_us'],
-            slo['ttft_us'] IS NULL OR ttft_us <= slo['ttft_us'],
-            without_tpot OR slo['tpot_us'] IS NULL OR tpot_us <= slo['tpot_us'],
-            slo['e2e_us'] IS NULL OR e2e_us <= slo['e2e_us']
-        ] AS met
+        -- False where an objective is missed, else null where a value is missing.
+        (slo['queue_time_us'] IS NULL OR queue_time_us <= slo['queue_time_us'])
+        AND (slo['requeue_time_us'] IS NULL OR requeue_time_us <= slo['requeue_time_us'])
+        AND (slo['prefill_time_us'] IS NULL OR prefill_time_us <= slo['prefill_time_us'])
+        AND (slo['decode_time_us'] IS NULL OR decode_time_us <= slo['decode_time_us'])
+        AND (slo['ttft_us'] IS NULL OR ttft_us <= slo['ttft_us'])
+        AND (without_tpot OR slo['tpot_us'] IS NULL OR tpot_us <= slo['tpot_us'])
+        AND (slo['e2e_us'] IS NULL OR e2e_us <= slo['e2e_us']) AS met
     FROM eligible_requests(units, part)
 )
 
@@ -29,8 +27,8 @@ SELECT
     request_id,
     arrival_us,
     CASE
-        WHEN status != 'ok' OR list_contains(met, false) THEN 'bad'
-        WHEN list_count(met) < len(met) THEN 'unknown'
+        WHEN status != 'ok' OR NOT met THEN 'bad'
+        WHEN met IS NULL THEN 'unknown'
         ELSE 'good'
     END AS outcome
 FROM judged;

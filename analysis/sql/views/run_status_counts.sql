@@ -15,8 +15,11 @@ told (format, statuses) AS (
         ('inference-perf', ['ok', 'error']),
         ('otel', ['ok'])
 ),
+counts AS (
+    SELECT run_id, status, count(*) AS requests FROM measured_requests GROUP BY run_id, status
+),
 recorded AS (
-    SELECT run_id FROM measured_requests
+    SELECT run_id FROM counts
     UNION
     SELECT run_id FROM measured_runs WHERE offered_requests IS NOT NULL
 ),
@@ -39,11 +42,11 @@ SELECT
     r.run_id,
     s.status AS measured_status,
     CASE
-        WHEN count(q.request_id) > 0 OR list_contains(r.told, s.status) THEN count(q.request_id)
+        WHEN list_contains(r.told, s.status) THEN coalesce(c.requests, 0)
+        ELSE c.requests
     END AS measured_requests,
     r.offered_requests AS measured_offered
 FROM runs AS r
 CROSS JOIN statuses AS s
-LEFT JOIN measured_requests AS q ON r.run_id = q.run_id AND s.status = q.status
-GROUP BY r.run_id, s.place, s.status, r.told, r.offered_requests
+LEFT JOIN counts AS c ON r.run_id = c.run_id AND s.status = c.status
 ORDER BY r.run_id, s.place;
