@@ -99,7 +99,7 @@ def test_the_workflow_asks_for_what_the_command_line_takes() -> None:
 
 def test_the_workflow_passes_on_outputs_that_the_gate_sets() -> None:
     """Verdict and reasons; its inputs are all used."""
-    set_by_us = outputs(SimpleNamespace(verdict=PASS, reasons=()), None)  # type: ignore[arg-type]
+    set_by_us = outputs(SimpleNamespace(verdict=PASS, reasons=(), observational=False), None)  # type: ignore[arg-type]
     names = {line.split("=")[0] for line in set_by_us.splitlines()}
     trigger = workflow()["on"]["workflow_call"]
     assert set(trigger["outputs"]) <= names
