@@ -178,6 +178,19 @@ def busy(server: Server, before: float) -> bool:
     return False
 
 
+def written(spool: Path) -> None:
+    """Wait until the recorder has what it knows now on disk: its second write from here has it."""
+    for _ in range(2):
+        before = newest(spool)
+        wait_for(lambda before=before: before != newest(spool))
+
+
+def newest(spool: Path) -> tuple[str, int]:
+    """The part that is being written, and how long it is."""
+    part = max(spool.iterdir())
+    return part.name, part.stat().st_size
+
+
 @contextmanager
 def watching(server: Server, out: Path, *options: object) -> Iterator[Path]:
     """A collector of metrics beside the block, ended as a service manager ends it."""
