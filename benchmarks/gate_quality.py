@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from analysis.gate.contract import Gate
+from analysis.gate.pairing import abba_order
 from analysis.gate.predicates import goodput, implied, regression
 from analysis.gate.predicates.effects import adjusted
 from analysis.gate.run import objections_to
@@ -72,8 +73,8 @@ def judge(
     runs = []
     for k, (b, c) in enumerate(pairs):
         runs += [
-            placed(b, "baseline", k, 2 * k + k % 2, base.ends_us),
-            placed(c, "candidate", k, 2 * k + 1 - k % 2, cand.ends_us),
+            placed(b, "baseline", k, abba_order("baseline", k), base.ends_us),
+            placed(c, "candidate", k, abba_order("candidate", k), cand.ends_us),
         ]
     quarters = [row for b, _ in pairs for row in base.quarters[b]]
     steady = steadiness(quarters, runs[::2], FOLLOW_UP_US)

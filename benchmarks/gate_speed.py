@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 
 from analysis import store
+from analysis.gate.pairing import abba_order
 from collectors.manifest import read_manifest
 from collectors.run import read_run
 from collectors.writer import RunWriter
@@ -84,7 +85,7 @@ max_increase = 0.01
 
 def make_run(directory: Path, side: str, pair: int, requests: int) -> Path:
     """One run of a pair, in ABBA order; both runs of a pair have the same arrivals."""
-    place = 2 * pair + ((side == "candidate") != (pair % 2 == 1))
+    place = abba_order(side, pair)
     end = 1_000 * requests + 2_000_000
     name = f"{side}-{pair}"
     base = read_manifest(MANIFEST)

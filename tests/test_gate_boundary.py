@@ -17,6 +17,8 @@ from paired import DESIGN, run_of, slower
 from rich.console import Console
 from stored import RUNS, engine_config, recorded, sealed, stepped_ledger
 from test_gate import GateReport, answer, only
+from test_gate_pairs import GOODPUT
+from test_gate_pairs import TTFT as ANY_TTFT
 
 from analysis.gate.boundary.modelled import LimitTest, estimate
 from analysis.gate.boundary.models import Model
@@ -40,23 +42,7 @@ from replay.ledger import Ledger, write_ledger
 from replay.run import request_outcomes
 from replay.workload import Request, Workload
 
-TTFT: dict[str, Any] = {
-    "id": "ttft",
-    "kind": "regression",
-    "field": "ttft_us",
-    "statistic": "p95",
-    "slice": "all",
-    "max_regression": 0.1,
-    "floor_us": 100_000,
-}
-GOODPUT: dict[str, Any] = {
-    "id": "goodput",
-    "kind": "goodput",
-    "slice": "all",
-    "slo": {"ttft_us": 400_000, "tpot_us": 60_000},
-    "min_fraction": 0.8,
-    "max_drop": 0.05,
-}
+TTFT = ANY_TTFT | {"floor_us": 100_000}
 QUIET, EDGE = [0.95, 1.05], [0.9, 1.4]  # 72 blocks for 79 tell between 1 and 1.4 times the load
 EQUAL = [1.0] * 5
 TIMING = {

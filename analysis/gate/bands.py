@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.gate.bootstrap import DRAWS, LEAST_BLOCKS, SEED, band, block_length
 from analysis.gate.comparability import GateRun
-from analysis.gate.contract import LATENCY_FIELDS, Gate, Predicate
+from analysis.gate.contract import Gate, Predicate
 from analysis.gate.evidence import by_run, rows, run_ids, slice_rows
+from analysis.gate.predicates.goodput import limits_of
 from analysis.gate.statistics import rounded
 
 if TYPE_CHECKING:
@@ -37,13 +38,11 @@ def bands(
         text = f"not made of more than {MOST_REQUESTS:,} requests: the runs have {number:,}"
         return found | {"left_out": text}
     for predicate in gate.predicates:
-        series, alive = None, {}
-        for statistic in dict.fromkeys(_statistic(name) for name, _ in predicate.tests):
-            if series is None:
-                series, alive = (
-                    _series(db, gate, predicate, runs),
-                    _alive(db, gate, predicate, runs),
-                )
+        statistics = dict.fromkeys(_statistic(name) for name, _ in predicate.tests)
+        if not statistics:
+            continue
+        series, alive = _series(db, gate, predicate, runs), _alive(db, gate, predicate, runs)
+        for statistic in statistics:
             for run in runs:
                 made = _band(series.get(run.run_id), statistic, alive.get(run.run_id), gate)
                 found["rows"].append(
@@ -89,7 +88,7 @@ def _series(
             db, "series_of_latencies", part, runs, gate.design, field=predicate.field
         )
     elif predicate.kind == "goodput":
-        slo = dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
+        slo = limits_of(predicate)
         found = slice_rows(db, "series_of_outcomes", part, runs, gate.design, slo=slo)
     else:
         found = rows(db, "series_of_failures", run_ids=run_ids(runs))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from analysis.gate.contract import SLICE_COLUMNS, Design, Slice
 from analysis.sqlfiles import sql
+from replay.errors import InputError
+from replay.strict import printable
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,6 +53,15 @@ def run_ids(runs: Sequence[HasId]) -> list[str]:
 def by_run(found: Sequence[Row]) -> dict[str, Row]:
     """Rows of a query with one row per run."""
     return {r["run_id"]: r for r in found}
+
+
+def loaded_runs(db: "duckdb.DuckDBPyConnection", ids: Sequence[str]) -> dict[str, Row]:
+    """Rows of runs by their ids; one that is not there is an `InputError`."""
+    loaded = by_run(rows(db, "runs", run_ids=list(ids)))
+    for run_id in ids:
+        if run_id not in loaded:
+            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    return loaded
 
 
 def slice_rows(

@@ -8,7 +8,7 @@ from math import ceil
 from analysis.gate.boundary.words import boundary_needs, boundary_words, stays_open
 from analysis.gate.contract import Design, Gate, Predicate, Slice
 from analysis.gate.power import power
-from analysis.gate.predicates.common import count, exact, percent
+from analysis.gate.predicates.common import count, exact, least_to_show, percent
 from analysis.gate.predicates.request_mix import by_chance
 from replay.strict import printable
 
@@ -123,7 +123,7 @@ def _needs(gate: Gate) -> list[str]:
         if limit is not None
     ]
     if limits:
-        least = ceil(3 / exact(min(limits)))
+        least = least_to_show(exact(min(limits)))
         lines.append(
             f"Requests: at least {least} in every candidate run, to show a share of"
             f" {percent(min(limits))}."

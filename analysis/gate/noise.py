@@ -21,7 +21,7 @@ from analysis.gate.comparability import (
     shown,
 )
 from analysis.gate.contract import Evidence, Gate, Predicate
-from analysis.gate.evidence import by_run, rows
+from analysis.gate.evidence import loaded_runs, rows
 from analysis.gate.noise_profile import (
     LEAST_RUNS,
     NOISE_SCHEMA,
@@ -61,10 +61,7 @@ def make_profile(db: "duckdb.DuckDBPyConnection", gate: Gate, run_ids: Sequence[
     `InputError` for too few runs, an unknown one, one given twice, or a gate without statistics.
     """
     _check(gate, run_ids)
-    loaded = by_run(rows(db, "runs", run_ids=list(run_ids)))
-    for run_id in run_ids:
-        if run_id not in loaded:
-            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    loaded = loaded_runs(db, run_ids)
     runs = [placed(loaded[name], "baseline", k) for k, name in enumerate(sorted(run_ids))]
     requests = {s.run_id: s.requests for s in summaries_of(db, gate, runs)}
     for refused in (refuse_without_requests(requests, runs), refuse_imported(runs)):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.gate.comparability import GateRun
-from analysis.gate.contract import LATENCY_FIELDS, Gate
+from analysis.gate.contract import Gate
 from analysis.gate.evidence import rows, run_ids, slice_rows
+from analysis.gate.predicates.goodput import limits_of
 from analysis.gate.statistics import rounded
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def outcomes(
     """
     by = next((p for p in gate.predicates if p.kind == "goodput"), None)
     part = None if by is None else gate.slice_of(by)
-    slo = dict.fromkeys(LATENCY_FIELDS) | dict((by and by.slo) or ())
+    slo = limits_of(by)
     pairs = []
     for base, cand in zip(runs[::2], runs[1::2], strict=True):
         (row,) = slice_rows(

@@ -55,6 +55,11 @@ def placed(row: Row, side: str, pair: int) -> GateRun:
     )
 
 
+def abba_order(side: str, pair: int) -> int:
+    """Place of a run where pairs follow each other and the side that begins changes."""
+    return 2 * pair + ((side == "candidate") != (pair % 2 == 1))
+
+
 def check_counts(baseline: Sequence[str], candidate: Sequence[str], design: Design) -> None:
     """As many baselines as candidates, at least one; of windows at least one of each."""
     if not baseline or not candidate:

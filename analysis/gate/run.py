@@ -20,7 +20,7 @@ from analysis.gate.comparability import (
     refuse_without_requests,
 )
 from analysis.gate.contract import Gate, Predicate
-from analysis.gate.evidence import Row, by_run, rows, run_ids, slice_rows
+from analysis.gate.evidence import Row, by_run, loaded_runs, rows, run_ids, slice_rows
 from analysis.gate.limitations import limitations, notes
 from analysis.gate.modelled import check_ledgers
 from analysis.gate.noise_profile import Record
@@ -70,7 +70,7 @@ def evaluate(
     """
     check_counts(baseline_ids, candidate_ids, gate.design)
     at_rates.check_ids(gate.boundary, (baseline_ids, candidate_ids), other_rates)
-    loaded = _loaded(db, [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]])
+    loaded = loaded_runs(db, [*baseline_ids, *candidate_ids, *other_rates[0], *other_rates[1]])
     refusal = refuse_placement(gate.design, baseline_ids, candidate_ids)
     if refusal is not None:
         return _report(gate, refusal)
@@ -107,15 +107,6 @@ def evaluate(
         ledgers=tuple(check.receipt_sha256 for check in checks),
         noise=noise,
     )
-
-
-def _loaded(db: "duckdb.DuckDBPyConnection", run_ids: Sequence[str]) -> dict[str, Row]:
-    """Rows of runs by their ids; one that is not there is an `InputError`."""
-    loaded = by_run(rows(db, "runs", run_ids=run_ids))
-    for run_id in run_ids:
-        if run_id not in loaded:
-            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
-    return loaded
 
 
 def _boundary(
@@ -224,12 +215,9 @@ def _judge(
             increase = (predicate, cases.unit_counts, design, cases.objections)
             return own + failures.judge_increase(*increase)
         case "regression":
-            rows_of = regression.read(db, units, predicate, part, design)
-            least = regression.least_eligible(predicate, part)
-            return regression.judge(predicate, units, rows_of, design, least, cases.objections)
+            return regression.ask(db, units, predicate, part, design, cases.objections)
         case "goodput":
-            rows_of = goodput.read(db, units, predicate, part, design)
-            return goodput.judge(predicate, units, rows_of, design, part, cases.objections)
+            return goodput.ask(db, units, predicate, part, design, cases.objections)
     raise AssertionError(predicate.kind)
 
 
@@ -290,7 +278,7 @@ def compared_runs(
     db: "duckdb.DuckDBPyConnection", gate: Gate, runs: Sequence[RunSummary]
 ) -> Sequence[GateRun]:
     """The runs of a report again, with what of them statistics are about."""
-    loaded = _loaded(db, run_ids(runs))
+    loaded = loaded_runs(db, run_ids(runs))
     return _looked_at(gate, [placed(loaded[run.run_id], run.side, run.pair) for run in runs])
 
 

@@ -17,6 +17,7 @@ import polars as pl
 from analysis.database import connect
 from analysis.gate.contract import SLICE_COLUMNS, Evidence, Gate, Predicate, Slice
 from analysis.gate.evidence import Row, by_run, rows
+from analysis.gate.pairing import abba_order
 from analysis.gate.run import evaluate
 from analysis.gate.verdict import FAIL, INCONCLUSIVE, REFUSED, PredicateResult
 from analysis.tables import insert_frame, insert_row
@@ -125,9 +126,8 @@ def _filled(
 def _placed(row: Row, run_id: str, side: str, pair: int) -> dict[str, Any]:
     """A run's row under this name and in this place."""
     manifest = json.loads(row["manifest"])
-    order = 2 * pair + ((side == "candidate") != (pair % 2 == 1))
     seed = value_at(manifest, "comparison.arrival_seed")
-    place = {"side": side, "pair": pair, "order": order, "arrival_seed": seed}
+    place = {"side": side, "pair": pair, "order": abba_order(side, pair), "arrival_seed": seed}
     moved = canonical_json({**manifest, "run_id": run_id, "comparison": place}).decode()
     return {**row, "run_id": run_id, "manifest": moved}
 

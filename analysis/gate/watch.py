@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.gate.comparability import GateRun, compare
 from analysis.gate.contract import Gate, Rollback
-from analysis.gate.evidence import by_run, rows
+from analysis.gate.evidence import loaded_runs
 from analysis.gate.pairing import check_counts, place_runs, refuse_placement
 from analysis.gate.validity import Objection
 from analysis.gate.watch_answers import HOLDS, UNKNOWN, Answer
@@ -162,10 +162,7 @@ def _runs(
 ) -> tuple[GateRun, ...]:
     design = replace(gate.design, kind="windows")  # live runs of each side, and no pairs
     check_counts(baseline_ids, candidate_ids, design)
-    loaded = by_run(rows(db, "runs", run_ids=[*baseline_ids, *candidate_ids]))
-    for run_id in (*baseline_ids, *candidate_ids):
-        if run_id not in loaded:
-            raise InputError(f"run {printable(run_id)}", "", "is not loaded in this database")
+    loaded = loaded_runs(db, [*baseline_ids, *candidate_ids])
     if (refusal := refuse_placement(design, baseline_ids, candidate_ids)) is not None:
         raise InputError("--candidate", "", f"must be runs of their own ({refusal.why})")
     return place_runs(loaded, baseline_ids, candidate_ids, design)

@@ -10,13 +10,12 @@ stays broken.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from analysis.gate.contract import Gate, Predicate, RollbackRule
 from analysis.gate.evidence import Row, by_run, slice_rows
 from analysis.gate.predicates import erased_progress, goodput, regression, repeated_preemption
-from analysis.gate.predicates.common import count, exact, of_side, percent
+from analysis.gate.predicates.common import count, exact, least_to_show, of_side, percent
 from analysis.gate.statistics import rounded
 from analysis.gate.validity import Objection
 from analysis.gate.verdict import FAIL, PASS
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from analysis.gate.comparability import GateRun
-
-_LARGE_ENOUGH = 3  # with none seen in n, 3 / n is the 95 % bound of a share
 
 
 @dataclass(frozen=True)
@@ -166,7 +163,7 @@ def _good(case: _Case, predicate: Predicate) -> Mapping[str, Row]:
 
 def _least_good(case: _Case, predicate: Predicate, limit: float) -> Answer:
     row = _good(case, predicate).get(case.window.candidate.run_id)
-    least = _least(case, predicate, ceil(20 / (1 - exact(limit))))
+    least = _least(case, replace(predicate, min_fraction=limit), "good_fraction")
     if row is None:
         return unknown(predicate, few(0, least))
     bad = row["requests"] - row["good"] - row["unknown"]
@@ -190,14 +187,14 @@ def _least_good(case: _Case, predicate: Predicate, limit: float) -> Answer:
 
 def _drop(case: _Case, predicate: Predicate, limit: float) -> Answer:
     found = _good(case, predicate)
-    least = _least(case, predicate, ceil(_LARGE_ENOUGH / exact(limit)))
+    least = _least(case, replace(predicate, max_drop=limit), "good_drop")
     sides = [found.get(u.run_id) for u in (case.window.baseline, case.window.candidate)]
     return _difference(case, predicate, limit, least, sides, good=True)
 
 
 def _increase(case: _Case, predicate: Predicate, limit: float) -> Answer:
     found = case.rows("window_counts", predicate)
-    least = ceil(_LARGE_ENOUGH / exact(limit))
+    least = least_to_show(exact(limit))
     sides = [found.get(u.run_id) for u in (case.window.baseline, case.window.candidate)]
     return _difference(case, predicate, limit, least, sides, good=False)
 
@@ -254,7 +251,7 @@ def _censored(case: _Case, predicate: Predicate, limit: float) -> Answer:
 
 def _share(case: _Case, predicate: Predicate, limit: float, column: str, words: str) -> Answer:
     row = case.rows("window_counts", predicate).get(case.window.candidate.run_id)
-    least = ceil(_LARGE_ENOUGH / exact(limit))
+    least = least_to_show(exact(limit))
     if row is None:
         return unknown(predicate, few(0, least))
     share = rounded(row[column] / row["requests"])
@@ -265,9 +262,9 @@ def _share(case: _Case, predicate: Predicate, limit: float, column: str, words: 
     return replace(answer, candidate=share)
 
 
-def _least(case: _Case, predicate: Predicate, otherwise: int) -> int:
-    part = case.gate.slice_of(predicate)
-    return part.min_eligible if part is not None and part.min_eligible else otherwise
+def _least(case: _Case, asked: Predicate, statistic: str) -> int:
+    """Requests that the check itself would ask for, at the rule's own limit."""
+    return goodput.least_eligible(asked, case.gate.slice_of(asked))[statistic]
 
 
 def _slice_open(case: _Case, predicate: Predicate) -> Objection | None:

@@ -344,7 +344,6 @@ def _tell_github(
 
 
 def _print(report: "GateReport") -> None:
-
     from analysis.gate.terminal import print_report
 
     print_report(report, options.console())

@@ -151,14 +151,9 @@ def _filled(empty: Cell, test: LimitTest, result: PredicateResult) -> Cell:
 def _result(
     db: "duckdb.DuckDBPyConnection", gate: Gate, test: LimitTest, runs: Sequence[GateRun]
 ) -> PredicateResult:
-    predicate, part, design = test.predicate, test.part, gate.design
-    if predicate.kind == "regression":
-        found = regression.read(db, runs, predicate, part, design)
-        least = regression.least_eligible(predicate, part)
-        (result,) = regression.judge(predicate, runs, found, design, least, ())
-        return result
-    found = goodput.read(db, runs, predicate, part, design)
-    results = goodput.judge(predicate, runs, found, design, part, ())
+    predicate = test.predicate
+    ask = regression.ask if predicate.kind == "regression" else goodput.ask
+    results = ask(db, runs, predicate, test.part, gate.design)
     return next(r for r in results if r.statistic == test.statistic)
 
 

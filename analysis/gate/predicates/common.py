@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from analysis.gate.comparability import GateRun
@@ -50,6 +51,11 @@ def percent(share: float | Fraction) -> str:
 def exact(limit: float) -> Fraction:
     """The share as it is written in the gate: 0.1 is one tenth, not its nearest double."""
     return Fraction(repr(limit))
+
+
+def least_to_show(limit: Fraction) -> int:
+    """Requests that can show so small a share: with none seen in n, its 95 % bound is 3 / n."""
+    return ceil(3 / limit)
 
 
 def outcome(

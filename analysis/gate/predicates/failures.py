@@ -9,13 +9,12 @@ of the failed share over the baseline is a statistic over pairs, of all offered 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from analysis.gate.comparability import GateRun
 from analysis.gate.contract import Design, Predicate
 from analysis.gate.evidence import Row, rows
-from analysis.gate.predicates.common import SIDES, count, exact, outcome, percent
+from analysis.gate.predicates.common import SIDES, count, exact, least_to_show, outcome, percent
 from analysis.gate.predicates.effects import Question, decide, method, too_few_pairs
 from analysis.gate.validity import Objection
 from analysis.gate.verdict import MOST_IDS, PredicateResult, RunSummary
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _NOT_OFFERED = "cannot be judged: nobody knows how many were offered"
-_LARGE_ENOUGH = 3  # with none seen in n, 3 / n is the 95 % bound of the share
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def judge_increase(
         if complete
         else []
     )
-    least = ceil(_LARGE_ENOUGH / exact(limit))
+    least = least_to_show(exact(limit))
     fewest = min((r.offered or 0 for r in runs), default=0)
     decided = decide(
         Question("the share of failed requests changed by", differences, limit, limit),
@@ -169,7 +167,7 @@ def _decide(
         return outcome("fail", why, share.reason, mine)
     if len(known) < len(candidates):
         return outcome("inconclusive", _NOT_OFFERED, "no_data")
-    least = ceil(_LARGE_ENOUGH / limit)
+    least = least_to_show(limit)
     if small := [n for _, n in known if n < least]:
         return outcome("inconclusive", _needs(least, limit, min(small)), "too_few_eligible")
     if not any(share.counted(r) for r, _ in known):

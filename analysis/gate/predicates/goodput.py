@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from analysis.gate.comparability import GateRun
 from analysis.gate.contract import LATENCY_FIELDS, Design, Predicate, Slice
 from analysis.gate.evidence import Row, slice_rows
-from analysis.gate.predicates.common import SIDES, exact, of_side
+from analysis.gate.predicates.common import SIDES, exact, least_to_show, of_side
 from analysis.gate.predicates.effects import (
     Question,
     decide,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _TAIL_REQUESTS = 20  # bad ones expected at the least share allowed
-_LARGE_ENOUGH = 3  # with none seen in n, 3 / n is the 95 % bound of a share
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,19 @@ class _Test:
     least: int  # eligible requests a run needs
     of: str
     ask: Callable[[list[float], list[float]], Question]
+
+
+def ask(
+    db: "duckdb.DuckDBPyConnection",
+    runs: Sequence[GateRun],
+    predicate: Predicate,
+    part: Slice | None,
+    design: Design,
+    objections: Sequence[Objection | None] = (),
+) -> list[PredicateResult]:
+    """`judge` of what `read` finds."""
+    found = read(db, runs, predicate, part, design)
+    return judge(predicate, runs, found, design, part, objections)
 
 
 def read(
@@ -54,9 +66,9 @@ def read(
     return slice_rows(db, "good_requests", part, runs, design, slo=limits_of(predicate))
 
 
-def limits_of(predicate: Predicate) -> dict[str, int | None]:
-    """Every latency's objective in microseconds, None where it is none."""
-    return dict.fromkeys(LATENCY_FIELDS) | dict(predicate.slo or ())
+def limits_of(predicate: Predicate | None) -> dict[str, int | None]:
+    """Every latency's objective in microseconds, None where it is none or nobody set any."""
+    return dict.fromkeys(LATENCY_FIELDS) | dict((predicate and predicate.slo) or ())
 
 
 def judge(
@@ -132,7 +144,7 @@ def _tests(predicate: Predicate, part: Slice | None) -> list[_Test]:
             _Test(
                 "good_drop",
                 drop,
-                set_by_slice or ceil(_LARGE_ENOUGH / exact(drop)),
+                set_by_slice or least_to_show(exact(drop)),
                 "baseline - candidate share of good requests per pair",
                 lambda base, cand: Question(
                     "a drop of the share of good requests of",

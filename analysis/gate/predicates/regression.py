@@ -38,6 +38,19 @@ _MAY_BE_ZERO = ("requeue_time_us", "decode_time_us")
 _TAIL_REQUESTS = 20  # expected beyond a quantile
 
 
+def ask(
+    db: "duckdb.DuckDBPyConnection",
+    runs: Sequence[GateRun],
+    predicate: Predicate,
+    part: Slice | None,
+    design: Design,
+    objections: Sequence[Objection | None] = (),
+) -> list[PredicateResult]:
+    """`judge` of what `read` finds."""
+    found = read(db, runs, predicate, part, design)
+    return judge(predicate, runs, found, design, least_eligible(predicate, part), objections)
+
+
 def read(
     db: "duckdb.DuckDBPyConnection",
     runs: Sequence[GateRun],
