@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from analysis.gate.cases import objections_to
 from analysis.gate.contract import Gate
 from analysis.gate.pairing import abba_order
 from analysis.gate.predicates import goodput, implied, regression
 from analysis.gate.predicates.effects import adjusted
-from analysis.gate.run import objections_to
 from analysis.gate.validity import steadiness
 from analysis.gate.verdict import PredicateResult, overall
 from benchmarks.gate_pool import FOLLOW_UP_US, GATE, JUDGED, Pool, Setting, knee, placed, pool

@@ -23,11 +23,12 @@ from analysis.gate.evidence import by_run
 from analysis.gate.evidence import rows as query
 from analysis.gate.explain import explain
 from analysis.gate.gate_file import parse_gate, read_gate
+from analysis.gate.judge import judge
 from analysis.gate.markdown_report import report_markdown
 from analysis.gate.pairing import place_runs
 from analysis.gate.predicates.erased_progress import LedgerCheck, judge_ledgers
 from analysis.gate.reasons import REASONS
-from analysis.gate.run import evaluate, judge
+from analysis.gate.run import evaluate
 from analysis.gate.verdict import EXIT_CODES, GateReport, overall, report_json
 from analysis.store import connect, load_gate_report, load_path, load_run
 from collectors.run import Run, frame_schema, read_run

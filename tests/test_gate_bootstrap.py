@@ -22,7 +22,7 @@ from analysis.gate.bootstrap import (
     block_length,
 )
 from analysis.gate.described import described
-from analysis.gate.run import compared_runs
+from analysis.gate.summaries import compared_runs
 
 Series = NDArray[np.int64]
 

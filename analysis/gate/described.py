@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.gate.bands import bands
 from analysis.gate.contract import Gate
 from analysis.gate.outcomes import outcomes, token_gaps
-from analysis.gate.run import compared_runs
+from analysis.gate.summaries import compared_runs
 from analysis.gate.verdict import DESCRIPTIVE, GateReport
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from analysis.gate.comparability import (
 )
 from analysis.gate.contract import Evidence, Gate, Predicate
 from analysis.gate.evidence import loaded_runs, rows
+from analysis.gate.judge import judge
 from analysis.gate.noise_profile import (
     LEAST_RUNS,
     NOISE_SCHEMA,
@@ -32,8 +33,8 @@ from analysis.gate.noise_profile import (
     sealed,
 )
 from analysis.gate.pairing import placed
-from analysis.gate.run import judge, summaries_of
 from analysis.gate.statistics import rounded, spread
+from analysis.gate.summaries import summaries_of
 from analysis.gate.verdict import PredicateResult
 from replay.canonical import canonical_json
 from replay.errors import InputError
