@@ -18,7 +18,7 @@ from replay.output import new_file
 from replay.strict import named_version, printable
 from replay.version import __version__
 
-SCHEMA = "preemption-store/8"
+SCHEMA = "preemption-store/9"
 REBUILD = "delete it and load again"  # it is disposable
 MEMORY_LIMIT = "2GB"
 Setting = str | bool | int | float | list[str]

@@ -1,22 +1,23 @@
 """A gate over real servers: equal ones, fewer KV blocks, and equal ones that fight for the cores.
 
-    python -m benchmarks.gate_live OUT [--pairs 6] [--requests 300]
+    python -m benchmarks.gate_live OUT [--pairs 6] [--requests 300] [--workloads 3]
 
-Each case starts two servers (vLLM 0.32.0 without a GPU, random weights), drives them with `preempt
-compare` and leaves its pairs, verdict and report in OUT/CASE. Pinned: both servers on the first
-core, of which one works at a time, driver and collector on the second. Unpinned: wherever Linux
-puts them. Printed are the verdicts, how much each of twelve equal runs differs (standard deviation
-of ln), and the same between the two runs of a pair. Given again, it goes on where it was stopped.
-Some seven minutes a case and six pairs; nothing else may work on the machine.
+Each case is one `preempt compare` that starts a server for every drive (vLLM 0.32.0, no GPU,
+random weights) and leaves its pairs, verdict and report in OUT/CASE. Pinned: the server on the
+first core, driver and collector on the second. Unpinned: wherever Linux puts them. Printed are the
+verdicts, how much each of twelve equal runs differs (standard deviation of ln), and the same
+between the two runs of a pair. Given again, it goes on where it was stopped. With one workload the
+runs of `equal` make a noise profile (`preempt gate noise`). Some ten minutes a case and six pairs;
+nothing else may work on the machine.
 """
 
 import argparse
 import json
+import shlex
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -27,7 +28,7 @@ import numpy as np
 
 from collectors.traces import azure
 from conformance.install import Environment, Machine, environment
-from conformance.serve import Options, Server
+from conformance.serve import Options, free_port, server_command, server_environ, write_model
 from replay.workload import Request, Workload
 from replay.workload_file import write_workload
 
@@ -37,7 +38,6 @@ LENGTHS = ROOT / "fixtures" / "traces" / "azure-2023-conv-head.csv"
 RELEASE = "0.32.0"
 BLOCKS, FEWER = 56, 40
 RATE_PER_S = 8.0
-WORKLOADS = 3
 FOLLOW_UP_US, WARM_UP_US = 4_000_000, 1_000_000
 CORES = ("0", "1")
 GATE = """\
@@ -121,42 +121,40 @@ def offered(seed: int, count: int) -> Workload:
     )
 
 
-@contextmanager
-def servers(
-    case: Case, installed: Environment, recorder: Path, folder: Path
-) -> Iterator[tuple[Server, Server]]:
-    """Both servers, one after the other until each is ready; folders are made anew."""
-    with ExitStack() as stack:
-        made = []
-        for side, blocks in (("baseline", BLOCKS), ("candidate", case.candidate_blocks)):
-            own = folder / f"{side}-{time.time_ns()}"
-            (own / "spool").mkdir(parents=True, mode=0o700)
-            options = Options(
-                blocks=blocks,
-                core=int(CORES[0]) if case.pinned else None,
-                environ={"PREEMPTION_LEDGER_SPOOL": str(own / "spool")},
-                pythonpath=(recorder,),
-            )
-            made.append(stack.enter_context(Server(installed, options, own, ready_s=600)))
-        yield made[0], made[1]
+def start(installed: Environment, model: Path, port: int, options: Options) -> str:
+    """Command line of one server, as a person would give it to `preempt compare`."""
+    environ = server_environ({}, installed, options)
+    given = [f"{name}={value}" for name, value in environ.items()]
+    return shlex.join(["env", *given, *server_command(installed.python, model, port, options)])
 
 
-def compare(case: Case, files: Sequence[Path], made: tuple[Server, Server], out: Path) -> int:
+def compare(case: Case, files: Sequence[Path], installed: Environment, out: Path) -> int:
     """Exit code of `preempt compare`; what it says goes to the terminal."""
+    model, port = write_model(out / "model"), _port(out / "port")
+    sides = []
+    for side, blocks in (("baseline", BLOCKS), ("candidate", case.candidate_blocks)):
+        core = int(CORES[0]) if case.pinned else None
+        options = Options(blocks=blocks, core=core, pythonpath=(out.parent / "recorder",))
+        sides += [f"--{side}-start", start(installed, model, port, options)]
     pin = ["taskset", "-c", CORES[1]] if case.pinned else []
-    sides = [
-        argument
-        for side, server in zip(("baseline", "candidate"), made, strict=True)
-        for argument in (
-            *(f"--{side}-url", server.url),
-            *(f"--{side}-spool", str(server.folder / "spool")),
-        )
-    ]
     command = [*pin, sys.executable, "-m", "preempt", "compare", *map(str, files)]
+    where = ["--out", str(out / "pairs"), "--url", f"http://127.0.0.1:{port}", "--recorder"]
     # A client that fights for its core is late, too: that is what the case is about.
     late = [] if case.pinned else ["--lateness-limit", "1h"]
-    done = subprocess.run([*command, "--out", str(out), *sides, *late], cwd=ROOT, check=False)
-    return done.returncode
+    running = subprocess.Popen([*command, *where, *sides, *late], cwd=ROOT)
+    try:
+        return running.wait()
+    finally:
+        # Asked, not killed: it ends the server that it has started.
+        running.terminate()
+        running.wait()
+
+
+def _port(kept: Path) -> int:
+    """The same port each time: a comparison goes on only with the same commands."""
+    if not kept.exists():
+        kept.write_text(str(free_port()))
+    return int(kept.read_text())
 
 
 def spreads(report: dict[str, Any]) -> Iterator[tuple[str, float | None, float | None]]:
@@ -194,14 +192,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked.add_argument("--pairs", type=int, default=6)
     asked.add_argument("--requests", type=int, default=300)
     asked.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    asked.add_argument("--workloads", type=int, default=3)
     given = asked.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    given.out = given.out.resolve()
     given.out.mkdir(parents=True, exist_ok=True)
     recorder = given.out / "recorder"
     if not recorder.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--target", str(recorder), str(RECORDER)], check=True)
     files = []
-    for seed in range(min(WORKLOADS, given.pairs)):
+    for seed in range(min(given.workloads, given.pairs)):
         files.append(given.out / f"offered-{seed}.jsonl")
         write_workload(offered(seed, given.requests), files[-1], ".jsonl")
     installed = environment(RELEASE, machine=Machine(say=lambda text: print(text, file=sys.stderr)))
@@ -217,8 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         gate.write_text(GATE.format(name=case.name, pairs=given.pairs, **values))
         verdict = folder / "pairs" / "verdict" / "report.json"
         if not verdict.exists():
-            with servers(case, installed, recorder, folder) as made:
-                code = compare(case, [gate, *files], made, folder / "pairs")
+            code = compare(case, [gate, *files], installed, folder)
             if not verdict.exists():
                 raise SystemExit(f"{case.name}: preempt compare ended with {code}")
         rows += told(case, json.loads(verdict.read_text()))

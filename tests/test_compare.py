@@ -16,6 +16,7 @@ from completion_server import CompletionServer
 from ports import held
 from test_drive import server, until
 
+from analysis.gate.limitations import SAME_SERVERS
 from collectors.compare.server import command_of
 from collectors.compare.turns import SIDES, turns
 from collectors.run import read_run
@@ -159,6 +160,7 @@ def test_both_sides_are_driven_in_turn_with_the_same_prompts(tmp_path: Path) -> 
     assert 12 == len(base.bodies)  # of the last pair that offered each workload
     report = json.loads((tmp_path / "out" / "verdict" / "report.json").read_text())
     assert ("refused", 6) == (report["verdict"], len(report["runs"]))
+    assert SAME_SERVERS in report["limitations"]
     assert "drive 3 of 6, pair 2 of 3, candidate; all will be done about " in done.stderr
 
 
@@ -258,6 +260,9 @@ def test_each_drive_starts_its_server_and_ends_it(tmp_path: Path, port: int) -> 
     assert ["pair-00-baseline.log", "pair-00-candidate.log"] == [log.name for log in logs]
     assert ["serving"] * 2 == [log.read_text().strip() for log in logs]
     assert {0o600} == {stat.S_IMODE(log.stat().st_mode) for log in logs}
+    report = json.loads((tmp_path / "out" / "verdict" / "report.json").read_text())
+    assert SAME_SERVERS not in report["limitations"]
+    assert [True, True] == [m["comparison"]["own_server"] for m in manifests(tmp_path / "out")]
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert [] == [path for path in files if IN_COMMAND.encode() in path.read_bytes()]
     assert IN_COMMAND not in done.stderr + done.stdout

@@ -285,3 +285,11 @@ def test_the_command_says_how_few_runs_are_too_few(
     assert 2 == ended.value.code
     assert "at least 10 equal runs" in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())
+
+
+def test_the_published_profile_of_a_real_engine_is_read() -> None:
+    """Twelve runs of vLLM 0.32.0 on one core; docs/gate-quality.md tells their spread."""
+    profile = read_profile(ROOT / "fixtures" / "gates" / "noise-0.32.0-cpu.json")
+    spread = {entry["field"]: round(entry["sd"], 3) for entry in profile["entries"]}
+    assert {"queue_time_us": 0.167, "ttft_us": 0.156, "tpot_us": 0.039, None: 0} == spread
+    assert [12] * 4 == [len(entry["values"]) for entry in profile["entries"]]

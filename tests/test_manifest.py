@@ -32,7 +32,7 @@ def recorded_manifest() -> dict[str, Any]:
         "collector_version": "0.1.0",
         "device": manifest["device"] | {"driver": "570.1"},
         "clocks": manifest["clocks"] | {"scrape": "collector, monotonic"},
-        "comparison": manifest["comparison"] | {"arrival_seed": 7},
+        "comparison": manifest["comparison"] | {"arrival_seed": 7, "own_server": True},
         "workload": manifest["workload"] | {"prefix_block_tokens": 512},
         "collection": {
             "outcomes": {"ok": 210, "timeout": 1},

@@ -674,7 +674,7 @@ def _foreign(path: Path) -> None:
 
 def _newer(path: Path) -> None:
     with store.connect(path) as db:
-        db.execute("UPDATE store_info SET schema = 'preemption-store/9'")
+        db.execute("UPDATE store_info SET schema = 'preemption-store/99'")
 
 
 BAD_FILES: dict[str, Callable[[Path], object]] = {
@@ -682,7 +682,7 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
     "not a file": lambda path: path.mkdir(),
     "is not a valid DuckDB database file": lambda path: path.write_text("hello" * 1000),
     "is not a database made by preempt load": _foreign,
-    f"must be {SCHEMA}, got preemption-store/9; delete it and load again": _newer,
+    f"must be {SCHEMA}, got preemption-store/99; delete it and load again": _newer,
 }
 
 

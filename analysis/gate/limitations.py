@@ -21,6 +21,10 @@ FIRST_ADMISSION = (
     " requeue_time_us only."
 )
 ONE_TRACE = "All pairs replay one workload: the verdict is valid for that trace only."
+SAME_SERVERS = (
+    "Both sides' servers ran for the whole comparison: what is one server's own, and no change's,"
+    " is in every pair, and no interval knows of it."
+)
 OBSERVATIONAL = (
     "The runs are windows of live traffic: the verdict is observational. Nobody offered both sides"
     " the same requests; that the split was random is declared, and only the shares and lengths of"
@@ -41,6 +45,8 @@ def limitations(gate: Gate, runs: Sequence[GateRun]) -> tuple[str, ...]:
         found += [OBSERVATIONAL, RECORDED]
     elif len(offered := {r.workload_sha256 for r in runs}) == 1 and None not in offered:
         found.append(ONE_TRACE)
+    if any(r.value("comparison.own_server") is False for r in runs):
+        found.append(SAME_SERVERS)
     for run in runs:
         found += import_limitations(run.run_id, run.value)
         found += driver_limitations(run.run_id, run.value)

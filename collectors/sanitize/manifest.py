@@ -48,6 +48,7 @@ _NUMBERS = (
     *("scrape_interval_us", "scrapes", "send_end_us", "drain_end_us", "preemptions"),
     *("workload.requests", "workload.prefix_block_tokens"),
     *("comparison.pair", "comparison.order", "comparison.arrival_seed"),
+    "comparison.own_server",
     *("collection.page_bytes", "collection.several_workers"),
     *("recorder.dropped_records", "recorder.complete"),
     *("driver.behind", "driver.late_requests", "driver.lateness_limit_us"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _REFUSED, _INTERRUPTED = 1, 130
 _LEAST_PATIENCE_US = 1_000_000
 _LINE_US = 30_000_000
+_PLACE = ("side", "pair", "order", "arrival_seed", "own_server")
 
 
 _SETTINGS = (
@@ -216,7 +217,7 @@ def chosen_of(workload: "Workload", given: dict[str, Any]) -> "Chosen":
         give_up_us=None
         if patience == "never"
         else duration_us(patience, "--give-up-after", "", _LEAST_PATIENCE_US),
-        comparison={name: given[name] for name in ("side", "pair", "order", "arrival_seed")},
+        comparison={name: given[name] for name in _PLACE if name in given},
         spool=given["spool"],
     )
 

@@ -253,6 +253,7 @@ def _drive(
             "pair": turn.pair,
             "order": turn.order,
             "arrival_seed": turn.workload,
+            "own_server": side.command is not None,
         },
     )
 

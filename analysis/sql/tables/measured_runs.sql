@@ -51,6 +51,7 @@ CREATE TABLE measured_runs (
     comparison_pair BIGINT,
     comparison_order BIGINT,
     comparison_arrival_seed BIGINT,
+    comparison_own_server BOOLEAN,
     clocks_arrival VARCHAR,
     clocks_engine VARCHAR,
     clocks_scrape VARCHAR,
@@ -142,6 +143,7 @@ COMMENT ON COLUMN measured_runs.comparison_side IS 'baseline or candidate.';
 COMMENT ON COLUMN measured_runs.comparison_pair IS 'Which pair, from 0.';
 COMMENT ON COLUMN measured_runs.comparison_order IS 'Place in the order the comparison''s runs were made in, from 0.';
 COMMENT ON COLUMN measured_runs.comparison_arrival_seed IS 'Seed of the arrivals; null where they are a trace''s own.';
+COMMENT ON COLUMN measured_runs.comparison_own_server IS 'Whether a server was started for this run alone; false: it ran for others, too.';
 COMMENT ON COLUMN measured_runs.clocks_arrival IS 'Clock of arrivals.';
 COMMENT ON COLUMN measured_runs.clocks_engine IS 'Clock of engine marks.';
 COMMENT ON COLUMN measured_runs.clocks_scrape IS 'Clock of scrapes.';

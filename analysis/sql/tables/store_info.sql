@@ -4,5 +4,5 @@ CREATE TABLE store_info (
     tool_version VARCHAR NOT NULL
 );
 COMMENT ON TABLE store_info IS 'What this database is: one row.';
-COMMENT ON COLUMN store_info.schema IS 'Name and version of this layout, e.g. preemption-store/8.';
+COMMENT ON COLUMN store_info.schema IS 'Name and version of this layout, e.g. preemption-store/9.';
 COMMENT ON COLUMN store_info.tool_version IS 'Version of preemption-ledger that made the database.';
