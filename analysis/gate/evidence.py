@@ -83,7 +83,7 @@ def slice_rows(
         return []
     for macro in ("eligible_requests", "request_outcomes", "capped_values"):  # that they share
         db.execute(sql("gate", macro))
-    return rows(db, name, units=places, part=_bounds(part), **values)
+    return rows(db, name, units=places, part=bounds(part), **values)
 
 
 def units(runs: "Sequence[GateRun]", design: Design) -> list[Row]:
@@ -106,15 +106,15 @@ def _units(run: "GateRun", design: Design) -> list[Row]:
     ]
 
 
-def _bounds(part: Slice | None) -> dict[str, Any]:
+def bounds(part: Slice | None) -> dict[str, Any]:
     """What a slice asks of each column, None where nothing."""
-    bounds: dict[str, Any] = {"tenants": None}
+    found: dict[str, Any] = {"tenants": None}
     for column in set(SLICE_COLUMNS.values()) - {"tenant"}:
-        bounds |= {f"{column}_min": None, f"{column}_max": None}
+        found |= {f"{column}_min": None, f"{column}_max": None}
     for condition in part.where if part else ():
         column = SLICE_COLUMNS[condition.column]
         if condition.any_of is not None:
-            bounds["tenants"] = list(condition.any_of)
+            found["tenants"] = list(condition.any_of)
         else:
-            bounds |= {f"{column}_min": condition.min, f"{column}_max": condition.max}
-    return bounds
+            found |= {f"{column}_min": condition.min, f"{column}_max": condition.max}
+    return found

@@ -4,11 +4,11 @@ Requests of one run share its luck, so a count of them is no test; it tells wher
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from analysis.gate.comparability import GateRun
-from analysis.gate.contract import Gate
-from analysis.gate.evidence import rows, run_ids, slice_rows
+from analysis.gate.contract import Design, Gate
+from analysis.gate.evidence import HasId, rows, slice_rows
 from analysis.gate.predicates.goodput import limits_of
 from analysis.gate.statistics import rounded
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_WORST = 10
+
+
+class HasPlace(HasId, Protocol):
+    """A run with its place in a comparison."""
+
+    @property
+    def pair(self) -> int:
+        """Which pair it is of, from 0."""
 
 
 def outcomes(
@@ -46,19 +54,29 @@ def outcomes(
         "good_by": None if by is None else by.id,
         "slice": None if part is None else part.name,
         "pairs": pairs,
-        "worst": [
-            dict(row)
-            for row in rows(
-                db,
-                "worst_pairs",
-                baseline_ids=run_ids(runs[::2]),
-                candidate_ids=run_ids(runs[1::2]),
-                warmup_us=gate.design.warmup_us,
-                follow_up_us=gate.design.follow_up_us,
-                most_rows=MOST_WORST,
-            )
-        ],
+        "worst": worst(db, gate.design, list(zip(runs[::2], runs[1::2], strict=True))),
     }
+
+
+def worst(
+    db: "duckdb.DuckDBPyConnection", design: Design, pairs: Sequence[tuple[HasPlace, HasPlace]]
+) -> list[dict[str, Any]]:
+    """The requests that got slowest against the baseline, of all pairs together."""
+    found = [
+        {"pair": base.pair, **row}
+        for base, cand in pairs
+        for row in rows(
+            db,
+            "worst_pairs",
+            baseline_id=base.run_id,
+            candidate_id=cand.run_id,
+            warmup_us=design.warmup_us,
+            follow_up_us=design.follow_up_us,
+            most_rows=MOST_WORST,
+        )
+    ]
+    order = sorted(found, key=lambda r: (-r["increase_us"], r["pair"], r["request_id"]))
+    return order[:MOST_WORST]
 
 
 def token_gaps(

@@ -4,13 +4,13 @@ Every number here is a row of a query in `analysis/sql/page`; Python only binds 
 and says what was left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.gate.contract import SLICE_COLUMNS, Gate, Slice
-from analysis.gate.evidence import rows as gate_rows
-from analysis.gate.outcomes import MOST_WORST
-from analysis.gate.verdict import GateReport
+from analysis.gate.contract import Gate
+from analysis.gate.evidence import bounds
+from analysis.gate.outcomes import worst
+from analysis.gate.verdict import GateReport, RunSummary
 from analysis.sqlfiles import sql
 from replay.strict import printable
 
@@ -36,16 +36,16 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
     runs, shown = [r.run_id for r in report.runs], report.runs[:MOST_RUNS]
     design, limits = gate.design, fairness_limits(db, gate, report)
     places = {"run_ids": runs, "sides": [r.side for r in report.runs]}
-    places |= slice_binds(gate.slices)
+    parts = [bounds(part) for part in (None, *gate.slices)]
+    asked = {name: [part[name] for part in parts] for name in parts[0]}
     eligible = {"warmup_us": design.warmup_us, "follow_up_us": design.follow_up_us}
     marks = {k: limits[k] for k in ("max_preemptions", "wait_limit_us")}
     shown_ids = [r.run_id for r in shown]
     ledgers = {"ledger_ids": [x for x in report.ledgers if x], "run_ids": shown_ids}
-    scopes = {"baseline", "candidate", *map(str, range(len(shown)))}
     curves = MOST_CURVE_POINTS // ((2 + len(shown)) * (1 + len(gate.slices)) * _CURVES)
 
     def numbered(name: str, **values: Any) -> list[Row]:
-        return [r for r in _rows(db, name, **places, **eligible, **values) if r["scope"] in scopes]
+        return _by_scope(db, gate, report, name, **eligible, **values)
 
     def rows(name: str, **values: Any) -> list[Row]:
         return _rows(db, name, **values)
@@ -62,7 +62,7 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
         "limits": limits,
         "numbers": numbered("numbers", **marks),
         "curves": numbered("curves", most_points=max(8, min(100, curves))),
-        "requests": rows("requests", **places, **marks, most_rows=MOST_REQUESTS),
+        "requests": rows("requests", **places, **asked, **marks, most_rows=MOST_REQUESTS),
         "pressure": rows("pressure", run_ids=shown_ids, most_points=MOST_POINTS),
         "modelled_pressure": rows(
             "modelled_pressure", **ledgers, most_points=MOST_POINTS, most_ledgers=MOST_LEDGERS
@@ -71,25 +71,16 @@ def page_data(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport) -
             "measured_preemptions", run_ids=shown_ids, most_rows=MOST_EVENTS
         ),
         "modelled_preemptions": rows("modelled_preemptions", **ledgers, most_rows=MOST_EVENTS),
-        "worst": [
-            _plain(row)
-            for row in gate_rows(
-                db,
-                "worst_pairs",
-                **_paired(report),
-                **eligible,
-                most_rows=MOST_WORST,
-            )
-        ],
+        "worst": [_plain(row) for row in worst(db, design, _pairs(report))],
         "fidelity": rows("fidelity", run_ids=shown_ids, most_rows=MOST_SCORES),
     }
 
 
-def _paired(report: GateReport) -> dict[str, list[str]]:
-    """Runs of pairs in one order; live runs were offered nothing together, and are none."""
-    sides = ("baseline", "candidate")
+def _pairs(report: GateReport) -> list[tuple[RunSummary, RunSummary]]:
+    """Runs pair by pair; live runs were offered nothing together, and are none."""
     runs = () if report.observational else report.runs
-    return {f"{side}_ids": [r.run_id for r in runs if r.side == side] for side in sides}
+    by_side = [[r for r in runs if r.side == side] for side in ("baseline", "candidate")]
+    return list(zip(*by_side, strict=True))
 
 
 def columnar(data: Row) -> Row:
@@ -124,22 +115,20 @@ def fairness_limits(db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateRep
     }
 
 
-def slice_binds(slices: Sequence[Slice]) -> dict[str, list[Any]]:
-    """Conditions of all requests, then of each slice, one list element per slice."""
-    columns = sorted(set(SLICE_COLUMNS.values()) - {"tenant"})
-    names = [f"{column}_{bound}" for column in columns for bound in ("min", "max")]
-    found: dict[str, list[Any]] = {name: [None] for name in (*names, "tenants")}
-    for part in slices:
-        bounds: dict[str, Any] = dict.fromkeys(found)
-        for condition in part.where:
-            column = SLICE_COLUMNS[condition.column]
-            if condition.any_of is not None:
-                bounds["tenants"] = list(condition.any_of)
-            else:
-                bounds |= {f"{column}_min": condition.min, f"{column}_max": condition.max}
-        for name, values in found.items():
-            values.append(bounds[name])
-    return found
+def _by_scope(
+    db: "duckdb.DuckDBPyConnection", gate: Gate, report: GateReport, name: str, **values: Any
+) -> list[Row]:
+    """Rows of a query for all requests and each slice, of each side and of each run to choose."""
+    sides = ("baseline", "candidate")
+    scopes = {side: [r.run_id for r in report.runs if r.side == side] for side in sides}
+    scopes |= {str(place): [r.run_id] for place, r in enumerate(report.runs[:MOST_RUNS])}
+    db.execute(sql("page", "scope_requests"))
+    return [
+        {"slice": place, "scope": scope, **row}
+        for place, part in enumerate((None, *gate.slices))
+        for scope, ids in scopes.items()
+        for row in _rows(db, name, run_ids=ids, part=bounds(part), **values)
+    ]
 
 
 def _rows(db: "duckdb.DuckDBPyConnection", name: str, **values: Any) -> list[Row]:

@@ -127,8 +127,7 @@
         && r.scope === shown.get(side))
       .map((r) => ({ seconds: r.value_us / 1e6, share: r.share, requests: r.requests,
         group: GROUPS[r.preemptions] }));
-    const top = packed.follow_up_us / 1e6
-      || Math.max(...SIDES.map((side) => most(rowsFor(side), "seconds")));
+    const top = Math.max(...SIDES.map((side) => most(rowsFor(side), "seconds")));
     for (const side of SIDES) {
       const panel = element(`panel-curves-${side}`);
       if (!panel) return;
@@ -139,7 +138,7 @@
         if (own.length === 0) return [];
         const half = own.find((r) => r.share >= 0.5);
         return [`${group}: ${format(own[0].requests)} requests, half within ${
-          half === undefined ? "no known time" : `${format(half.seconds, 2)} s`}`];
+          half === undefined ? "no known time" : `${format(1000 * half.seconds, 1)} ms`}`];
       });
       draw(`curves-${side}`, rows, told.length ? `${told.join("; ")}.`
         : "No eligible request in this choice.", { xmax: top });

@@ -1,7 +1,8 @@
 -- Grain: one row per run's place and request, at most most_rows: of those that are marked (waited
 -- too long, preempted too often) up to half as many, then of the others; both by a hash of their id.
 -- slices are the places of the slices a request is in. total counts all requests.
--- Binds: run_ids, sides, slice conditions as page/numbers, max_preemptions, wait_limit_us, most_rows.
+-- Binds: run_ids, sides (one order), the bounds of each slice as one list element,
+-- max_preemptions, wait_limit_us, most_rows.
 WITH
 places AS (
     SELECT
