@@ -20,6 +20,7 @@ from analysis.gate.answers import answer
 from analysis.gate.comparability import Difference
 from analysis.gate.verdict import FAIL, INCONCLUSIVE, PASS, GateReport, RunSummary, report_json
 from preempt.gate_server import serving
+from preempt.main import main
 from replay.canonical import canonical_json, sha256
 
 OURS, OTHER = "a" * 64, "b" * 64
@@ -46,11 +47,20 @@ def kept(tmp_path: Path, found: GateReport, candidate: str | None = OURS) -> Pat
     return path
 
 
-def asked(path: Path, method: str, url: str) -> tuple[int, str]:
+def asked(
+    path: Path,
+    method: str,
+    url: str,
+    token: Path | None = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, str]:
     """Status and text of one answer."""
 
     async def ask() -> tuple[int, str]:
-        async with serving(path, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+        async with (
+            serving(path, "127.0.0.1", 0, token) as port,
+            aiohttp.ClientSession(headers=headers) as session,
+        ):
             where = f"http://127.0.0.1:{port}{url}"
             async with session.request(method, where, json={"name": "canary"}) as response:
                 return response.status, await response.text()
@@ -140,6 +150,74 @@ def test_a_new_report_counts_from_the_next_question_on(tmp_path: Path) -> None:
     assert "pass" == answer(path, OURS).verdict
     kept(tmp_path, VERDICTS["fail"])
     assert "fail" == answer(path, OURS).verdict
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer 5ecret"}, 200),
+        ({"Authorization": "Bearer 5ecret2"}, 401),
+        ({"Authorization": "5ecret"}, 401),
+        ({"Authorization": "Basic Z2F0ZTo1ZWNyZXQ="}, 200),
+        ({"Authorization": "Basic NWVjcmV0Og=="}, 401),
+        ({"Authorization": "Basic !"}, 401),
+        ({"Authorization": "Bearer \u00e9"}, 401),
+    ],
+)
+def test_with_a_token_only_who_knows_it_is_answered(
+    headers: dict[str, str], status: int, tmp_path: Path
+) -> None:
+    """As a bearer, or as the password of a URL; whether it lives anybody may ask."""
+    path, token = kept(tmp_path, VERDICTS["pass"]), tmp_path / "token"
+    token.write_text("5ecret\n")
+    assert status == asked(path, "GET", f"/argo/{OURS}", token, headers)[0]
+    assert status == asked(path, "POST", f"/flagger/confirm-promotion/{OURS}", token, headers)[0]
+    assert 200 == asked(path, "GET", "/livez", token, headers)[0]
+
+
+def test_a_token_may_be_replaced_and_lets_nobody_in_while_it_is_gone(tmp_path: Path) -> None:
+    """It is read for each question, and a missing one is no open door."""
+    path, token = kept(tmp_path, VERDICTS["pass"]), tmp_path / "token"
+    token.write_text("old")
+
+    async def ask() -> list[int]:
+        found = []
+        async with serving(path, "127.0.0.1", 0, token) as port, aiohttp.ClientSession() as client:
+            for now in ("old", "new", None):
+                if now is None:
+                    token.unlink()
+                else:
+                    token.write_text(now)
+                where = f"http://127.0.0.1:{port}/argo/{OURS}"
+                async with client.get(where, headers={"Authorization": "Bearer new"}) as answered:
+                    found.append(answered.status)
+        return found
+
+    assert [401, 200, 401] == asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("host", "content", "said"),
+    [
+        ("0.0.0.0", None, "--host: must be a loopback address, or --token-file"),  # noqa: S104
+        ("gate.example", None, "--host: must be a loopback address, or --token-file"),
+        ("127.0.0.1", "", "must hold one token"),
+        ("127.0.0.1", "two words", "must hold one token"),
+    ],
+)
+def test_nobody_else_is_served_without_a_token(
+    host: str, content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line and 2, before anything listens."""
+    words = ["gate", "serve", str(kept(tmp_path, VERDICTS["pass"])), "--host", host]
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+        words += ["--token-file", str(tmp_path / "token")]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert 2 == ended.value.code
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])

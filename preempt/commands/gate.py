@@ -231,8 +231,11 @@ def selftest_command(
     show_default=True,
     help="0: any free one.",
 )
+@click.option(
+    "--token-file", type=options.PATH, help="What whoever asks has to know; read each time."
+)
 @options.quiet
-def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
+def serve_command(report: Path, host: str, port: int, token_file: Path | None, quiet: bool) -> None:
     """Answer Argo Rollouts and Flagger from the report that preempt gate run wrote.
 
     The file is read for each question. CONFIGURATION is the candidate's configuration_sha256, as
@@ -244,8 +247,12 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
     POST /flagger/rollback/CONFIGURATION           200 on fail, 409 while not, 412 refused
     GET  /livez                                    200
     \b
+    With --token-file, which any other --host than loopback needs, a question without
+    "Authorization: Bearer TOKEN" (or TOKEN as a password) is answered 401; /livez is not asked.
+    \b
     Example:
         preempt gate serve verdict/report.json
+        preempt gate serve verdict/report.json --host 0.0.0.0 --token-file token
     """
     import asyncio
 
@@ -254,7 +261,7 @@ def serve_command(report: Path, host: str, port: int, quiet: bool) -> None:
     def started(found: int) -> None:
         say(f"serving {report} at http://{host}:{found}", quiet=quiet)
 
-    asyncio.run(serve(report, host, port, started))
+    asyncio.run(serve(report, host, port, token_file, started))
 
 
 def _split(run_ids: Sequence[str], pairs: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
