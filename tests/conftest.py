@@ -1,5 +1,6 @@
 """Settings of all tests: none is a measurement of time, and none leaves a leak behind."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,8 +13,10 @@ _MAKERS = ("sanitize", "traces", "results", "exports", "shape", "workload", "cli
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the mark of tests that spoil on purpose what may be shared."""
+    """Name the mark of tests that spoil on purpose what may be shared, and hear Ctrl-C."""
     config.addinivalue_line("markers", "planted: leaves something for the privacy check to find")
+    # A shell's background jobs ignore Ctrl-C, and so would every program a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
