@@ -13,7 +13,6 @@ nothing else may work on the machine.
 
 import argparse
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -28,7 +27,7 @@ import numpy as np
 
 from collectors.traces import azure
 from conformance.install import Environment, Machine, environment
-from conformance.serve import Options, free_port, server_command, server_environ, write_model
+from conformance.serve import Options, free_port, start_line, write_model
 from replay.workload import Request, Workload
 from replay.workload_file import write_workload
 
@@ -121,13 +120,6 @@ def offered(seed: int, count: int) -> Workload:
     )
 
 
-def start(installed: Environment, model: Path, port: int, options: Options) -> str:
-    """Command line of one server, as a person would give it to `preempt compare`."""
-    environ = server_environ({}, installed, options)
-    given = [f"{name}={value}" for name, value in environ.items()]
-    return shlex.join(["env", *given, *server_command(installed.python, model, port, options)])
-
-
 def compare(case: Case, files: Sequence[Path], installed: Environment, out: Path) -> int:
     """Exit code of `preempt compare`; what it says goes to the terminal."""
     model, port = write_model(out / "model"), _port(out / "port")
@@ -135,7 +127,7 @@ def compare(case: Case, files: Sequence[Path], installed: Environment, out: Path
     for side, blocks in (("baseline", BLOCKS), ("candidate", case.candidate_blocks)):
         core = int(CORES[0]) if case.pinned else None
         options = Options(blocks=blocks, core=core, pythonpath=(out.parent / "recorder",))
-        sides += [f"--{side}-start", start(installed, model, port, options)]
+        sides += [f"--{side}-start", start_line(installed, model, port, options)]
     pin = ["taskset", "-c", CORES[1]] if case.pinned else []
     command = [*pin, sys.executable, "-m", "preempt", "compare", *map(str, files)]
     where = ["--out", str(out / "pairs"), "--url", f"http://127.0.0.1:{port}", "--recorder"]

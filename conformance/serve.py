@@ -10,6 +10,7 @@ what was asked for.
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -159,6 +160,13 @@ def server_environ(
     if options.pythonpath:
         made["PYTHONPATH"] = os.pathsep.join(str(path.resolve()) for path in options.pythonpath)
     return kept | _CALM | made | dict(options.environ)
+
+
+def start_line(environment: Environment, model: Path, port: int, options: Options) -> str:
+    """One line that starts the server, as a person would give it to `preempt compare`."""
+    environ = server_environ({}, environment, options)
+    given = [f"{name}={value}" for name, value in environ.items()]
+    return shlex.join(["env", *given, *server_command(environment.python, model, port, options)])
 
 
 def free_port() -> int:

@@ -1,7 +1,6 @@
 """A comparison of two real servers, started and ended by `preempt compare`, up to the verdict."""
 
 import json
-import shlex
 import socket
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from live_vllm import (
 
 from collectors.compare.turns import SIDES
 from collectors.run import read_run
-from conformance.serve import Options, free_port, server_command, server_environ, write_model
+from conformance.serve import Options, free_port, start_line, write_model
 from replay.workload_file import write_workload
 
 pytestmark = pytest.mark.vllm
@@ -55,10 +54,7 @@ def test_two_servers_are_started_driven_judged_and_ended(
     for side, blocks in zip(SIDES, (BLOCKS, 2 * BLOCKS), strict=True):
         core = 0 if pinned() else None
         options = Options(blocks=blocks, core=core, pythonpath=(recorder,))
-        environ = server_environ({}, found(NEW), options)
-        given = [f"{name}={value}" for name, value in environ.items()]
-        command = ["env", *given, *server_command(found(NEW).python, model, port, options)]
-        started += [f"--{side}-start", shlex.join(command)]
+        started += [f"--{side}-start", start_line(found(NEW), model, port, options)]
     write_workload(first(REQUESTS), tmp_path / "offered.jsonl", ".jsonl")
     (tmp_path / "gate.toml").write_text(GATE)
     out = tmp_path / "out"
